@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The life of target processes and threads, and the sets of targets that all programs filter by.
+ *
+ * A thread leaves its set when it exits. A process leaves its own when its last thread exits, where the kernel says which
+ * one that is (group_dead, 6.16+); elsewhere it stays in until its number is handed out again. Either way a number cannot
+ * come back without a new task, so that no stranger is ever taken for a target.
+ */
+#include "fp_records.h"
+#include "fp_tracepoints.h"
+#include "targets.h"
+
+/* include/uapi/linux/sched.h */
+#define CLONE_THREAD 0x00010000
+
+/* task:task_newtask runs in the creator, when the child has its number and before it runs. */
+int on_fork(void *ctx) {
+    u32 child = FP_FIELD_task_newtask_child_tid(ctx);
+    u32 clone_flags = FP_FIELD_task_newtask_clone_flags(ctx);
+    bool thread = clone_flags & CLONE_THREAD;
+    u32 tgid = bpf_get_current_pid_tgid() >> 32;
+    struct fp_process_fork *r;
+
+    if (!fp_target_tgid(tgid)) {
+        fp_target_drop_thread(child);
+        if (!thread)
+            fp_target_drop_process(child);
+        return 0;
+    }
+    if (!fp_target_add(thread ? tgid : child, child))
+        fp_lost(FP_KIND_PROCESS_FORK, FP_STAGE_MAP_FULL);
+    r = FP_RESERVE(struct fp_process_fork, FP_KIND_PROCESS_FORK);
+    if (!r)
+        return 0;
+    fp_fill(&r->h, FP_KIND_PROCESS_FORK, FP_TASK);
+    r->child_tid = child;
+    r->clone_flags = clone_flags;
+    fp_submit(r);
+    return 0;
+}
+
+/*
+ * A thread other than the leader that calls execve takes the leader's number. The leader has exited by then, which took
+ * this number out, and the thread's former one is free.
+ */
+int on_exec(void *ctx) {
+    u64 id = bpf_get_current_pid_tgid();
+    u32 old_tid = FP_FIELD_sched_process_exec_old_tid(ctx);
+    struct fp_process_exec *r;
+
+    if (!fp_target_tgid(id >> 32))
+        return 0;
+    if (old_tid != (u32)id) {
+        fp_target_drop_thread(old_tid);
+        if (!fp_target_add(id >> 32, (u32)id))
+            fp_lost(FP_KIND_PROCESS_EXEC, FP_STAGE_MAP_FULL);
+    }
+    r = FP_RESERVE(struct fp_process_exec, FP_KIND_PROCESS_EXEC);
+    if (!r)
+        return 0;
+    fp_fill(&r->h, FP_KIND_PROCESS_EXEC, FP_TASK);
+    r->old_tid = old_tid;
+    r->reserved = 0;
+    fp_submit(r);
+    return 0;
+}
+
+int on_exit(void *ctx) {
+    u64 id = bpf_get_current_pid_tgid();
+    struct fp_process_exit *r;
+
+    if (!fp_target_tgid(id >> 32))
+        return 0;
+    fp_target_drop_thread((u32)id);
+    if (FP_FIELD_sched_process_exit_group_dead(ctx))
+        fp_target_drop_process(id >> 32);
+    r = FP_RESERVE(struct fp_process_exit, FP_KIND_PROCESS_EXIT);
+    if (!r)
+        return 0;
+    fp_fill(&r->h, FP_KIND_PROCESS_EXIT, FP_TASK);
+    fp_submit(r);
+    return 0;
+}

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The walk: from a request's end back along what arrived last, to the one chain that set its latency.
+
+The walk holds a thread or a device activity, and a time. On a thread it goes back through the slices of the thread's
+timeline (program order) until an edge from elsewhere arrived later than the slice began: a wake-up at the end of a
+blocked slice, or the completion of what a wait waited for, which binds at the moment the cause finished if that lies
+inside the wait. What the thread then still did before the wait returned (it waited for a CPU, an interrupt ran) keeps
+its own category; what remains of the wait gets the edge's gap category. On a device activity the edge with the latest
+source time is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fencepath._engine.activities import ActivityTable, category_code
+from fencepath._engine.edges import FINISH_FINISH, EdgeTable
+from fencepath._engine.runstate import RunStates
+from fencepath._engine.timeline import ThreadTimeline, Timelines
+from fencepath.entities import NO_ENTITY
+from fencepath.errors import FencepathError
+from fencepath.events import Category
+
+__all__ = ["FORK_RULE", "WAKE_RULE", "PathColumns", "Walker"]
+
+Ints = npt.NDArray[np.int64]
+
+WAKE_RULE = "core.wake"
+FORK_RULE = "core.fork"
+_BLOCKED = category_code(Category.BLOCKED)
+NO_RULE = -1
+
+
+class PathColumns(NamedTuple):
+    """A path's segments, ascending, each an array of shape (n,).
+
+    ``rule`` indexes :attr:`Walker.rules`, -1 for none; ``activity`` and ``thread`` are -1 where there is none.
+    """
+
+    begin: Ints
+    end: Ints
+    category: Ints
+    activity: Ints
+    thread: Ints
+    confidence: Ints
+    rule: Ints
+    error: Ints
+    ambiguous: Ints
+
+
+class _Jump(NamedTuple):
+    """An edge by which a walk can leave a thread at `time`, when its cause finished. `edge` is < 0 for wake-ups."""
+
+    time: int
+    cause: int
+    edge: int
+    effect: int
+
+
+class _Builder:
+    """Collects segments from the end backwards."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.parts: list[tuple[Ints, ...]] = []
+        self.arrived: tuple[int, int, int] | None = None
+
+    def add(
+        self,
+        begin: Ints,
+        end: Ints,
+        category: Ints,
+        activity: Ints,
+        thread: int,
+        confidence: Ints,
+        rule: Ints,
+        error: int = 0,
+        ambiguous: bool = False,
+    ) -> None:
+        keep = end > begin
+        if not keep.any():
+            return
+        rule = rule[keep]
+        ambiguous_column = np.full(len(rule), int(ambiguous))
+        confidence, errors = confidence[keep], np.full(len(rule), error)
+        if self.arrived is not None:
+            # an edge without a gap is named by the segment it leads to, the last in time
+            arrived_rule, arrived_error, arrived_ambiguous = self.arrived
+            if rule[-1] == NO_RULE:
+                rule[-1], errors[-1], ambiguous_column[-1] = arrived_rule, arrived_error, arrived_ambiguous
+            self.arrived = None
+        size = len(rule)
+        self.parts.append(
+            (
+                begin[keep],
+                end[keep],
+                category[keep],
+                activity[keep],
+                np.full(size, thread),
+                confidence,
+                rule,
+                errors,
+                ambiguous_column,
+            )
+        )
+
+    def one(
+        self,
+        begin: int,
+        end: int,
+        category: int,
+        activity: int,
+        thread: int,
+        confidence: int,
+        rule: int,
+        error: int = 0,
+        ambiguous: bool = False,
+    ) -> None:
+        begin = max(begin, self.start)
+        row = [np.array([value], np.int64) for value in (begin, end, category, activity, confidence, rule)]
+        self.add(row[0], row[1], row[2], row[3], thread, row[4], row[5], error, ambiguous)
+
+    def columns(self) -> PathColumns:
+        if not self.parts:
+            empty = np.empty(0, np.int64)
+            return PathColumns(*([empty] * 9))
+        return PathColumns(*(np.concatenate(column) for column in zip(*reversed(self.parts), strict=True)))
+
+
+class Walker:
+    """Walks the paths of one run.
+
+    Attributes:
+        rules: names of rules, indexed by a path's ``rule``.
+    """
+
+    def __init__(
+        self,
+        table: ActivityTable,
+        edges: EdgeTable,
+        timelines: Timelines,
+        states: RunStates,
+        births: Callable[[int], tuple[int, int] | None],
+        error_ns: int,
+    ) -> None:
+        self._table = table
+        self._edges = edges
+        self._timelines = timelines
+        self._states = states
+        self._births = births
+        self._error_ns = error_ns
+        self.rules = (*edges.rules, WAKE_RULE, FORK_RULE)
+        self._wake_rule = self.rules.index(WAKE_RULE)
+        self._fork_rule = self.rules.index(FORK_RULE)
+        self._jumps: dict[int, list[_Jump]] = {}
+
+    def path(self, thread: int, start_ns: int, end_ns: int) -> PathColumns:
+        """Walk from (`thread`, `end_ns`) back to `start_ns`; segments add up to their difference exactly.
+
+        Raises:
+            FencepathError: they do not, which is a fault of this program.
+        """
+        builder = _Builder(start_ns)
+        used: set[int] = set()
+        time_ns, activity = end_ns, -1
+        while time_ns > start_ns:
+            if activity >= 0:
+                thread, time_ns, activity = self._from_activity(builder, activity, time_ns, used)
+            elif thread == NO_ENTITY:
+                builder.one(start_ns, time_ns, self._timelines.gap, -1, NO_ENTITY, 0, NO_RULE)
+                break
+            else:
+                thread, time_ns, activity = self._from_thread(builder, thread, time_ns, used)
+        path = builder.columns()
+        if int((path.end - path.begin).sum()) != end_ns - start_ns or (path.begin[1:] != path.end[:-1]).any():
+            raise FencepathError(
+                f"the segments of a path add up to {int((path.end - path.begin).sum())} ns, not {end_ns - start_ns} ns"
+            )
+        return path
+
+    def _arrive(self, cause: int, source: int) -> tuple[int, int, int]:
+        thread = int(self._table.thread[cause])
+        return (thread, source, -1) if thread != NO_ENTITY else (NO_ENTITY, source, cause)
+
+    def _from_thread(self, builder: _Builder, thread: int, time_ns: int, used: set[int]) -> tuple[int, int, int]:
+        timeline = self._timelines.of(thread)
+        jump, ambiguous = self._latest_jump(thread, timeline, time_ns, builder.start, used)
+        if jump is None:
+            return self._to_birth(builder, thread, timeline, time_ns)
+        used.add(jump.edge)
+        rule = self._rule_of(jump)
+        self._slices(builder, thread, timeline, jump.time, time_ns, jump)
+        if ambiguous or not self._names_effect(jump, time_ns):
+            error = int(self._edges.error[jump.edge]) if jump.edge >= 0 else 0
+            builder.arrived = (rule, error, int(ambiguous))
+        return self._arrive(jump.cause, jump.time)
+
+    def _names_effect(self, jump: _Jump, time_ns: int) -> bool:
+        """Whether slices of the wait after the jump already carry the rule."""
+        return jump.effect >= 0 and int(self._table.end[jump.effect]) > jump.time and time_ns > jump.time
+
+    def _to_birth(self, builder: _Builder, thread: int, timeline: ThreadTimeline, time_ns: int) -> tuple[int, int, int]:
+        """No edge is left: go back to the thread's creation, if that was seen and lies within the request."""
+        birth = self._births(thread)
+        if birth is not None and birth[0] > builder.start and birth[1] not in (NO_ENTITY, thread):
+            self._slices(builder, thread, timeline, birth[0], time_ns, None)
+            builder.arrived = (self._fork_rule, 0, 0)
+            return birth[1], min(birth[0], time_ns), -1
+        self._slices(builder, thread, timeline, builder.start, time_ns, None)
+        return thread, builder.start, -1
+
+    def _slices(
+        self, builder: _Builder, thread: int, timeline: ThreadTimeline, low: int, high: int, jump: _Jump | None
+    ) -> None:
+        """Add what the thread did between two times; time outside its timeline has no evidence."""
+        low = max(low, builder.start)
+        if high <= low:
+            return
+        first = int(timeline.begin[0]) if len(timeline.begin) else high
+        last = int(timeline.end[-1]) if len(timeline.end) else low
+        if last < high:
+            builder.one(max(last, low), high, self._timelines.gap, -1, thread, 0, NO_RULE)
+        i = max(0, int(np.searchsorted(timeline.begin, low, "right")) - 1)
+        j = int(np.searchsorted(timeline.begin, min(high, last), "left"))
+        if j > i:
+            begin = np.maximum(timeline.begin[i:j], low)
+            end = np.minimum(timeline.end[i:j], high)
+            category, confidence = timeline.category[i:j].copy(), timeline.confidence[i:j].copy()
+            activity, rule = timeline.activity[i:j], np.full(j - i, NO_RULE)
+            if jump is not None and jump.edge >= 0 and int(self._edges.order[jump.edge]) == FINISH_FINISH:
+                own = (activity == jump.effect) & (category == self._table.category[jump.effect])
+                category[own] = self._edges.gap[jump.edge]
+                rule[own] = self._edges.rule[jump.edge]
+                confidence[own] = np.maximum(confidence[own], self._edges.confidence[jump.edge])
+            builder.add(begin, end, category, activity, thread, confidence, rule)
+        if first > low:
+            builder.one(low, min(first, high), self._timelines.gap, -1, thread, 0, NO_RULE)
+
+    def _latest_jump(
+        self, thread: int, timeline: ThreadTimeline, time_ns: int, start_ns: int, used: set[int]
+    ) -> tuple[_Jump | None, bool]:
+        jumps = self._jumps_of(thread)
+        index = _last_at_or_before(jumps, time_ns)
+        while index >= 0 and jumps[index].time > start_ns:
+            jump = jumps[index]
+            if jump.edge not in used and self._binds(timeline, jump):
+                rival = (
+                    index > 0
+                    and jump.time - jumps[index - 1].time <= self._error_ns
+                    and jumps[index - 1].cause != jump.cause
+                )
+                return jump, rival and self._binds(timeline, jumps[index - 1])
+            index -= 1
+        return None, False
+
+    def _binds(self, timeline: ThreadTimeline, jump: _Jump) -> bool:
+        """A wake-up binds only if the thread was blocked for a reason that nothing else explains."""
+        if jump.edge >= 0:
+            return True
+        index = timeline.ending_at(jump.time)
+        return index >= 0 and int(timeline.category[index]) == _BLOCKED
+
+    def _jumps_of(self, thread: int) -> list[_Jump]:
+        found = self._jumps.get(thread)
+        if found is None:
+            found = self._jumps[thread] = sorted([*self._wake_jumps(thread), *self._edge_jumps(thread)])
+        return found
+
+    def _wake_jumps(self, thread: int) -> list[_Jump]:
+        """Wake-ups by other threads. One made in interrupt context has no thread and cannot be followed."""
+        times, wakes = self._states.wakes(thread)
+        wakers = self._table.thread[wakes]
+        rows = np.flatnonzero((wakers != NO_ENTITY) & (wakers != thread))
+        return [_Jump(int(times[row]), int(wakes[row]), -2 - int(wakes[row]), -1) for row in rows.tolist()]
+
+    def _edge_jumps(self, thread: int) -> list[_Jump]:
+        edges, table = self._edges, self._table
+        into = edges.into_thread(thread)
+        effect, cause, source = edges.effect[into], edges.cause[into], edges.source[into]
+        finish = edges.order[into] == FINISH_FINISH
+        bind = finish & (source > table.begin[effect]) & (table.thread[cause] != thread) & (edges.back[into] == 0)
+        return [
+            _Jump(int(source[i]), int(cause[i]), int(into[i]), int(effect[i])) for i in np.flatnonzero(bind).tolist()
+        ]
+
+    def _rule_of(self, jump: _Jump) -> int:
+        return int(self._edges.rule[jump.edge]) if jump.edge >= 0 else self._wake_rule
+
+    def _from_activity(self, builder: _Builder, activity: int, time_ns: int, used: set[int]) -> tuple[int, int, int]:
+        table, edges = self._table, self._edges
+        category = int(table.category[activity])
+        category = category if category >= 0 else self._timelines.gap
+        into = edges.into(activity)
+        usable = (edges.back[into] == 0) & (edges.arrival[into] <= time_ns) & (edges.source[into] <= time_ns)
+        finish = edges.order[into] == FINISH_FINISH
+        usable &= ~finish | (edges.source[into] > table.begin[activity])
+        usable &= np.array([edge not in used for edge in into.tolist()], bool)
+        if not usable.any():
+            begin = int(table.begin[activity])
+            builder.one(
+                min(begin, time_ns), time_ns, category, activity, NO_ENTITY, int(table.confidence[activity]), NO_RULE
+            )
+            return NO_ENTITY, min(max(begin, builder.start), time_ns), -1
+        into = into[usable]
+        order = np.argsort(edges.source[into], kind="stable")
+        edge = int(into[order[-1]])
+        ambiguous = len(order) > 1 and int(edges.source[edge] - edges.source[into[order[-2]]]) <= self._error_ns
+        used.add(edge)
+        source, arrival = int(edges.source[edge]), int(edges.arrival[edge])
+        rule, confidence, error = int(edges.rule[edge]), int(edges.confidence[edge]), int(edges.error[edge])
+        builder.one(arrival, time_ns, category, activity, NO_ENTITY, int(table.confidence[activity]), NO_RULE)
+        if source < arrival:
+            builder.one(
+                source,
+                min(arrival, time_ns),
+                int(edges.gap[edge]),
+                activity,
+                NO_ENTITY,
+                confidence,
+                rule,
+                error,
+                ambiguous,
+            )
+        else:
+            builder.arrived = (rule, error, int(ambiguous))
+        return self._arrive(int(edges.cause[edge]), min(source, time_ns))
+
+
+def _last_at_or_before(jumps: list[_Jump], time_ns: int) -> int:
+    low, high = 0, len(jumps)
+    while low < high:
+        middle = (low + high) // 2
+        if jumps[middle].time <= time_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1

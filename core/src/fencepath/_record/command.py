@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the command to be recorded: held before its first instruction, as the user who asked, in that user's environment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from fencepath.errors import UsageError
+
+__all__ = ["HeldCommand", "Identity", "invoking_identity"]
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a command runs as.
+
+    Attributes:
+        uid: user, or None for whoever fencepath runs as.
+        gid: group, likewise.
+        name: user name, for its further groups; "" if it has none.
+        environ: environment.
+        said: what the user should be told, "" if nothing.
+    """
+
+    uid: int | None
+    gid: int | None
+    name: str
+    environ: Mapping[str, str]
+    said: str = ""
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """Whom the recording belongs to, None for whoever fencepath runs as."""
+        return (self.uid, self.gid) if self.uid is not None and self.gid is not None else None
+
+
+def invoking_identity(environ: Mapping[str, str], *, as_root: bool) -> Identity:
+    """Return who asked for the recording: with sudo the user before it, else the caller.
+
+    The environment is the one sudo was started with, read from the nearest ancestor that is sudo, because sudo itself cleans
+    it.
+    """
+    uid_text, gid_text = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
+    if as_root or os.geteuid() != 0 or not (uid_text.isdigit() and gid_text.isdigit()) or int(uid_text) == 0:
+        return Identity(uid=None, gid=None, name="", environ=dict(environ))
+    uid, gid = int(uid_text), int(gid_text)
+    before = _sudo_environ()
+    said = "" if before is not None else "the environment from before sudo cannot be read; the command gets sudo's"
+    given = dict(environ if before is None else before)
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return Identity(uid=uid, gid=gid, name="", environ=given, said=said)
+    given |= {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell}
+    return Identity(uid=uid, gid=gid, name=entry.pw_name, environ=given, said=said)
+
+
+def _sudo_environ() -> dict[str, str] | None:
+    """Environment of the nearest ancestor named sudo that runs as root; None if there is none or it cannot be read."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+            if "Name:\tsudo\n" in status and re.search(r"^Uid:\t\d+\t0\t", status, re.MULTILINE):
+                return _parse_environ(Path(f"/proc/{pid}/environ").read_bytes())
+            parent = re.search(r"^PPid:\t(\d+)$", status, re.MULTILINE)
+        except OSError:
+            return None
+        pid = int(parent[1]) if parent else 0
+    return None
+
+
+def _parse_environ(data: bytes) -> dict[str, str]:
+    pairs = (item.decode(errors="surrogateescape").partition("=") for item in data.split(b"\0") if b"=" in item)
+    return {name: value for name, _, value in pairs}
+
+
+class HeldCommand:
+    """A command whose process is there and does nothing until :meth:`release`.
+
+    Attributes:
+        pid: its process, the same before and after.
+        held: whether it still waits.
+        argv: what it will become.
+    """
+
+    def __init__(self, argv: Sequence[str], identity: Identity) -> None:
+        """Start the process, held.
+
+        Raises:
+            UsageError: an empty command.
+        """
+        if not argv or not argv[0]:
+            raise UsageError("no command was given after --")
+        self.argv = tuple(argv)
+        release_read, self._release = os.pipe()
+        self._report, report_write = os.pipe()
+        uid = -1 if identity.uid is None else identity.uid
+        gid = -1 if identity.gid is None else identity.gid
+        words = [sys.executable, "-I", "-S", str(_LAUNCHER), str(release_read), str(report_write), str(uid), str(gid), identity.name]
+        try:
+            self._process = subprocess.Popen([*words, *argv], env=dict(identity.environ), pass_fds=(release_read, report_write))
+        finally:
+            os.close(release_read)
+            os.close(report_write)
+        self.pid = self._process.pid
+        self.held = True
+
+    def release(self) -> int | None:
+        """Let it go and wait until it has become the command.
+
+        Returns:
+            None if it has, else the exit code that a shell would give: 127 if there is no such command, 126 if it cannot be
+            started.
+        """
+        self.held = False
+        try:
+            os.write(self._release, b"g")
+        except BrokenPipeError:
+            pass  # it was killed while it waited: its exit code says by what
+        os.close(self._release)
+        report = os.read(self._report, 16)
+        os.close(self._report)
+        if not report:
+            return None
+        self._process.wait()
+        return 127 if int(report) in (errno.ENOENT, errno.ENOTDIR) else 126
+
+    def abandon(self) -> None:
+        """End it before it became the command."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def poll(self) -> int | None:
+        """Return its exit code if it has ended, 128 + n if by signal n, else None."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def wait(self) -> int:
+        """Wait for its end and return its exit code, as :meth:`poll`."""
+        self._process.wait()
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def signal(self, number: int) -> None:
+        """Send it a signal; nothing happens if it has ended."""
+        self._process.send_signal(number)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles and loads the BPF programs of a planned set and attaches those on tracepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fencepath._bpf.attach import Link, attach_tracepoint
+from fencepath._bpf.compiler import BpfObject
+from fencepath._bpf.sys import ProgramType
+from fencepath._record.plan import PlannedSet
+from fencepath.plugin import Detail
+from fencepath.records import Layouts
+from fencepath.tracepoints import accessors_header, generate_program, program_name
+
+__all__ = ["LoadedSet", "kind_macro", "load_set", "records_header"]
+
+
+def kind_macro(kind: str) -> str:
+    """C macro that holds a kind's number."""
+    return "FP_KIND_" + kind.upper().replace(".", "_")
+
+
+def records_header(planned: PlannedSet, layouts: Layouts) -> str:
+    """``fp_records.h``: the structs of the set's records and the numbers of their kinds."""
+    parts = ['#include "fencepath.h"\n']
+    in_calls = {layout.kind for table in planned.tables for layout in table.layouts()}
+    for layout in planned.layouts:
+        parts.append(f"#define {kind_macro(layout.kind)} {layouts.number(layout.kind)}\n")
+        if layout.kind not in in_calls:
+            parts.append(layout.c_struct())
+    return "".join(parts)
+
+
+class LoadedSet:
+    """A compiled set.
+
+    Attributes:
+        planned: what it was made from.
+        bpf: the compiled object, with the call programs still to be loaded.
+        links: attachments.
+    """
+
+    def __init__(self, planned: PlannedSet, bpf: BpfObject) -> None:
+        self.planned = planned
+        self.bpf = bpf
+        self.links: list[Link] = []
+
+    def attach_tracepoints(self) -> None:
+        """Load and attach the programs on tracepoints.
+
+        Raises:
+            LoadError: the verifier refuses one.
+            AttachError: the kernel refuses one.
+        """
+        for planned in self.planned.programs:
+            function = planned.program or program_name(planned.resolved)
+            fd = self.bpf.load(function, ProgramType.TRACEPOINT)
+            self.links.append(attach_tracepoint(fd, planned.resolved.format.group, planned.resolved.format.event))
+
+    def detach(self) -> None:
+        """Take all attachments away; records in the rings stay."""
+        while self.links:
+            self.links.pop().close()
+
+    def close(self) -> None:
+        """Detach and unload."""
+        self.detach()
+        self.bpf.close()
+
+
+def load_set(planned: PlannedSet, layouts: Layouts, defines: Mapping[str, str | int], detail: Detail) -> LoadedSet:
+    """Compile a set.
+
+    Args:
+        planned: the set.
+        layouts: of all kinds of the recording.
+        defines: macros of core's maps and rings.
+        detail: which functions of call tables are on.
+
+    Raises:
+        LoadError: it does not compile.
+    """
+    headers = {
+        "fp_records.h": records_header(planned, layouts),
+        "fp_tracepoints.h": accessors_header(planned.accessors),
+    }
+    if planned.tables:
+        headers["fp_calls.h"] = "\n".join(table.bpf_header(detail) for table in planned.tables)
+    generated = _generated(planned)
+    source = planned.alternative.bpf
+    if source is None:
+        return LoadedSet(planned, BpfObject(_PRELUDE + generated, defines=defines, headers=headers))
+    if generated:
+        headers["fp_generated.h"] = generated
+    bpf = BpfObject(source.path, defines={**defines, **source.defines}, headers=headers)
+    return LoadedSet(planned, bpf)
+
+
+_PRELUDE = '#include "fp_records.h"\n#include "fp_tracepoints.h"\n'
+
+
+def _generated(planned: PlannedSet) -> str:
+    layouts = {layout.kind: layout for layout in planned.layouts}
+    return "\n".join(
+        generate_program(program.resolved, layouts[program.resolved.kind]) for program in planned.programs if not program.program
+    )

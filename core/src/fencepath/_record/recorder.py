@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recorder: attaches, follows the targets, writes what comes, and stops without losing what is there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fencepath._bpf.losses import LossCounters
+from fencepath._bpf.rings import Rings
+from fencepath._loader import LoadedPlugin
+from fencepath._record.facts import process_fact, thread_fact
+from fencepath._record.plan import MissingSet, Plan, PlannedSet
+from fencepath._record.programs import LoadedSet, load_set
+from fencepath._record.rows import LossSampler, RowSplitter
+from fencepath._record.targets import Targets, threads_of
+from fencepath._record.uprobes import UprobeAttacher
+from fencepath._version import __version__
+from fencepath.calls import End, EntryState
+from fencepath.clocks import ClockSource, realtime_sample
+from fencepath.errors import FencepathError
+from fencepath.plugin import Detail
+from fencepath.recording import KindInfo, LayerInfo, LossRow, MissingProbe, RecordingWriter, new_manifest
+from fencepath.records import Records
+from fencepath.system import System
+
+__all__ = ["Options", "Recorder"]
+
+_POLL_S = 0.02
+_SECOND_NS = 1_000_000_000
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to record.
+
+    Attributes:
+        detail: which probes are on.
+        exact: record the end of hot asynchronous calls too, at the price of a return probe each.
+        returns: whether return probes may be used at all.
+        ring_bytes: most memory of all rings together.
+        keep_ns: drop segments older than this; None keeps all.
+        max_bytes: drop the oldest segments beyond this size; None for no limit.
+        owner: user and group of the recording, None for the caller.
+        targets: what is recorded, in words.
+    """
+
+    detail: Detail = "launch"
+    exact: bool = False
+    returns: bool = True
+    ring_bytes: int = 64 << 20
+    keep_ns: int | None = None
+    max_bytes: int | None = None
+    owner: tuple[int, int] | None = None
+    targets: tuple[str, ...] = ()
+
+
+class Recorder:
+    """Records targets into a folder. For use by one thread, as a context manager.
+
+    The order is: construct (compiles and attaches what does not depend on targets), :meth:`add` targets, :meth:`run`, and
+    leaving the context, which takes what is left and closes the recording.
+
+    Raises:
+        MachineError: something without which nothing can be recorded is missing.
+        UsageError: the path is taken.
+    """
+
+    def __init__(self, path: Path, plan: Plan, system: System, options: Options) -> None:
+        self._plan = plan
+        self._options = options
+        self._stack = contextlib.ExitStack()
+        self._loaded: list[LoadedSet] = []
+        self._ended_threads: dict[int, int] = {}
+        self._ended_processes: dict[int, int] = {}
+        self._returned: list[Records] = []
+        self._second_ns = 0
+        with contextlib.ExitStack() as undo:
+            self._rings = undo.enter_context(Rings(options.ring_bytes))
+            self._counters = LossCounters(len(plan.layouts) + 1)
+            undo.callback(self._counters.close)
+            self._targets = Targets()
+            undo.callback(self._targets.close)
+            self._entries = undo.enter_context(EntryState(plan.layouts))
+            self._load(undo)
+            self._clocks = self._clock_sources(system)
+            manifest = new_manifest(self._kinds(), detail=options.detail, targets=options.targets, tool=__version__)
+            self._writer = RecordingWriter(
+                path,
+                manifest,
+                keep_ns=options.keep_ns,
+                max_bytes=options.max_bytes,
+                owner=options.owner,
+                kept_kinds=[kind for kind, info in plan.infos.items() if info.keep],
+            )
+            undo.callback(self._writer.close)
+            self._uprobes = UprobeAttacher(
+                self._loaded, plan.layouts, options.detail, exact=options.exact, returns=options.returns, note=self._writer.fact
+            )
+            undo.callback(self._uprobes.close)
+            self._splitter = RowSplitter(plan.layouts)
+            self._losses = LossSampler(self._counters, plan.layouts)
+            self._losses.start(time.monotonic_ns())
+            self._attach()
+            self._write_manifest()
+            self._stack = undo.pop_all()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._finish()
+        finally:
+            self._stack.close()
+
+    def add(self, pid: int) -> None:
+        """Make a process a target, with the libraries it has mapped.
+
+        Raises:
+            UsageError: there is no such process.
+        """
+        self._targets.add(pid)
+        self._describe(pid)
+        self._uprobes.attach_process(pid)
+        self._write_manifest()
+
+    def expect(self, command: str, environ: Mapping[str, str]) -> None:
+        """Attach to the libraries that a command will probably load, before it starts."""
+        self._uprobes.attach_known(command, environ)
+        self._write_manifest()
+
+    @property
+    def missing(self) -> tuple[MissingSet, ...]:
+        """What was wanted and is not attached."""
+        return (*self._plan.missing, *self._uprobes.missing)
+
+    @property
+    def attached_functions(self) -> int:
+        """Functions with probes, over all library files."""
+        return sum(image.functions for image in self._uprobes.images)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Records taken so far, by kind."""
+        return dict(self._splitter.counts)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Record until `until` returns true; it is asked about every 20 ms.
+
+        Raises:
+            MachineError: the recording cannot be written (a full disk).
+        """
+        while not until():
+            self._step()
+            self._rings.wait(_POLL_S, fill=0.25)
+
+    def _step(self) -> None:
+        now_ns = time.monotonic_ns()
+        for batch in self._rings.drain():
+            for kind, records in self._splitter.split(batch):
+                self._writer.append(kind, records)
+                self._follow(kind, records)
+        self._writer.loss(self._losses.sample(now_ns))
+        if now_ns - self._second_ns >= _SECOND_NS:
+            self._second_ns = now_ns
+            self._each_second()
+        self._writer.tick(now_ns)
+
+    def _follow(self, kind: str, records: Records) -> None:
+        """React to the life of targets; calls are remembered until the entry state has been looked at."""
+        if kind == "process.fork":
+            for tgid, child, flags in zip(records["tgid"].tolist(), records["child_tid"].tolist(), records["clone_flags"].tolist(), strict=True):
+                self._describe_child(tgid, child, thread=bool(flags & 0x10000))
+        elif kind == "process.exec":
+            for tgid, time_ns in zip(records["tgid"].tolist(), records["time_ns"].tolist(), strict=True):
+                self._ended_processes[tgid] = time_ns
+                self._uprobes.forget(tgid)
+                self._describe(tgid)
+                self._uprobes.attach_process(tgid)
+        elif kind == "process.map":
+            for tgid in np.unique(records["tgid"]).tolist():
+                self._uprobes.attach_process(tgid)
+        elif kind == "process.exit":
+            self._ended_threads.update(zip(records["tid"].tolist(), records["time_ns"].tolist(), strict=True))
+        elif "function" in (records.dtype.names or ()):
+            self._returned.append(records)
+
+    def _each_second(self) -> None:
+        for source in self._clocks:
+            with contextlib.suppress(OSError, FencepathError):
+                self._writer.clock_sample(source.sample())
+        self._writer.clock_sample(realtime_sample())
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Take calls out of the entry state that will never return."""
+        abandoned = self._entries.abandoned(returned=self._returned, threads=self._ended_threads, processes=self._ended_processes)
+        self._returned = []
+        self._ended_threads, self._ended_processes = {}, {}
+        for kind, records in abandoned.records.items():
+            self._writer.append(kind, records)
+        now_ns = time.monotonic_ns()
+        self._writer.loss(
+            LossRow(stage=f"abandoned_{end}", kind=kind, cpu=-1, from_ns=self._second_ns, to_ns=now_ns, count=count)
+            for (end, kind), count in abandoned.counts.items()
+            if end is not End.EXIT
+        )
+
+    def _finish(self) -> None:
+        """Detach, take what is left, write calls that are still open, and check that nothing is unaccounted for."""
+        for loaded in self._loaded:
+            loaded.detach()
+        self._step()
+        self._step()
+        self._each_second()
+        for kind, records in self._entries.open_calls(time.monotonic_ns()).items():
+            self._writer.append(kind, records)
+        self._account()
+        self._write_manifest(ended=True)
+
+    def _account(self) -> None:
+        """Every record that a program submitted must have been taken out; what is not is loss."""
+        now_ns = time.monotonic_ns()
+        for kind, submitted in self._losses.recorded().items():
+            left = submitted - self._splitter.counts[kind]
+            if left > 0:
+                self._writer.loss([LossRow(stage="ring_left", kind=kind, cpu=-1, from_ns=0, to_ns=now_ns, count=left)])
+
+    def _load(self, undo: contextlib.ExitStack) -> None:
+        defines: dict[str, str | int] = {
+            **self._rings.defines(),
+            **self._counters.defines(),
+            **self._targets.defines(),
+            **self._entries.defines(),
+            "FP_SELF_TGID": os.getpid(),
+        }
+        for planned in self._plan.sets:
+            try:
+                loaded = load_set(planned, self._plan.layouts, defines, self._options.detail)
+            except FencepathError as error:
+                self._give_up(planned, error)
+                continue
+            undo.callback(loaded.close)
+            self._loaded.append(loaded)
+
+    def _attach(self) -> None:
+        for loaded in list(self._loaded):
+            try:
+                loaded.attach_tracepoints()
+            except FencepathError as error:
+                loaded.detach()
+                self._loaded.remove(loaded)
+                self._give_up(loaded.planned, error)
+
+    def _give_up(self, planned: PlannedSet, error: FencepathError) -> None:
+        """Go on without a set, unless it is core's own: without processes and marks nothing could be told apart."""
+        if planned.plugin.distribution == "fencepath" and planned.plugin.name == "process":
+            raise error
+        self._plan.without(planned, str(error))
+
+    def _clock_sources(self, system: System) -> list[ClockSource]:
+        return [source for _, sources in self._plan.registry.collect("fencepath_clocks", system=system) for source in sources]
+
+    def _kinds(self) -> dict[str, KindInfo]:
+        plan = self._plan
+        return {
+            kind: KindInfo(
+                number=plan.layouts.number(kind),
+                layer=plan.layer_of(kind),
+                fields=plan.layouts[kind].fields,
+                version=plan.infos[kind].version,
+            )
+            for kind in (layout.kind for planned in plan.sets for layout in planned.layouts)
+        }
+
+    def _write_manifest(self, *, ended: bool = False) -> None:
+        functions: dict[str, tuple[str, ...]] = {
+            loaded.planned.plugin.name: table.recorded for loaded in self._loaded for table in loaded.planned.tables
+        }
+        manifest = msgspec.structs.replace(
+            self._writer.manifest, functions=functions, layers=self._layers(), ended_realtime_ns=time.time_ns() if ended else None
+        )
+        self._writer.update_manifest(manifest)
+
+    def _layers(self) -> dict[str, LayerInfo]:
+        def missing(plugin: LoadedPlugin) -> Iterable[MissingProbe]:
+            return (MissingProbe(item.probe, item.why) for item in self.missing if item.layer == plugin.name)
+
+        attached: dict[str, Sequence[str]] = {}
+        for loaded in self._loaded:
+            names = [program.resolved.name for program in loaded.planned.programs]
+            attached[loaded.planned.plugin.name] = (*attached.get(loaded.planned.plugin.name, ()), *names)
+        for image in self._uprobes.images:
+            attached[image.layer] = (*attached.get(image.layer, ()), f"{image.path} ({image.functions} functions)")
+        return {
+            name: LayerInfo(version=plugin.info.version, attached=tuple(attached.get(name, ())), missing=tuple(missing(plugin)))
+            for name, plugin in self._plan.registry.plugins.items()
+        }
+
+    def _describe(self, pid: int) -> None:
+        now_ns = time.monotonic_ns()
+        self._fact("process", process_fact(pid, now_ns))
+        for tid in threads_of(pid):
+            self._fact("thread", thread_fact(pid, tid, now_ns))
+
+    def _describe_child(self, tgid: int, child: int, *, thread: bool) -> None:
+        if thread:
+            self._fact("thread", thread_fact(tgid, child, time.monotonic_ns()))
+        else:
+            self._describe(child)
+
+    def _fact(self, name: str, data: Mapping[str, Any] | None) -> None:
+        if data is not None:
+            self._writer.fact(name, data)
+
+

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declarations of system calls, device classes on made-up machines, and the kernel's type information."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fencepath._syscalls.btf import member_offsets
+from fencepath.errors import MachineError
+from fencepath.syscalls import (
+    ANY_MINOR,
+    Argument,
+    DeviceClass,
+    Devices,
+    IoctlDecoder,
+    Read,
+    SyscallProbe,
+    SyscallTable,
+    device_number,
+    is_32_bit,
+    open_devices,
+    syscall_layout,
+)
+
+NVIDIA, UVM = DeviceClass("nvidia", ("nvidia",), major=195), DeviceClass("nvidia-uvm", ("nvidia-uvm",))
+CONTROL = IoctlDecoder(
+    "nvidia.ioctl", "nvidia", "RM_CONTROL", type=0x46, number=0x2A, values=(Read("command", "u32", 8),)
+)
+
+
+def machine(tmp_path: Path, devices: str = "", misc: str = "", drivers: dict[str, str] | None = None) -> Devices:
+    proc, sysfs = tmp_path / "proc", tmp_path / "sys"
+    proc.mkdir()
+    (proc / "devices").write_text(f"Character devices:\n{devices}\nBlock devices:\n  9 nvidia-uvm\n")
+    (proc / "misc").write_text(misc)
+    for number, driver in (drivers or {}).items():
+        device = sysfs / "dev/char" / number / "device"
+        device.mkdir(parents=True)
+        (sysfs / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+        (device / "driver").symlink_to(sysfs / "drivers" / driver)
+    return Devices(proc, sysfs)
+
+
+def test_layout_fills_its_ring_class() -> None:
+    layout = syscall_layout("nvidia.ioctl")
+    assert layout.size_bytes == 128
+    assert layout.lasts
+    assert layout.dtype.fields is not None
+    assert {
+        name: layout.dtype.fields[name][1] for name in ("function", "command", "argument", "status", "before", "after")
+    } == {
+        "function": 32,
+        "command": 44,
+        "argument": 48,
+        "status": 56,
+        "before": 64,
+        "after": 96,
+    }
+
+
+def test_majors_are_fixed_or_found_by_the_drivers_name(tmp_path: Path) -> None:
+    devices = machine(tmp_path, "  1 mem\n195 nvidia\n507 nvidia-uvm\n")
+    assert devices.numbers(NVIDIA) == (device_number(195, ANY_MINOR),)
+    assert devices.numbers(UVM) == (device_number(507, ANY_MINOR),)
+    assert devices.numbers(DeviceClass("zero", ("mem",), minors=(5, 5))) == (device_number(1, 5),)
+
+
+def test_class_without_its_module_has_no_numbers(tmp_path: Path) -> None:
+    assert machine(tmp_path, "  1 mem\n").numbers(UVM) == ()
+
+
+def test_misc_devices_are_found_by_name(tmp_path: Path) -> None:
+    assert machine(tmp_path, misc=" 61 kfd_like\n232 kvm\n").numbers(DeviceClass("k", ("kvm",))) == (
+        device_number(10, 232),
+    )
+
+
+def test_drivers_that_share_a_major_are_told_apart(tmp_path: Path) -> None:
+    devices = machine(tmp_path, "226 drm\n", drivers={"226:0": "amdgpu", "226:128": "amdgpu", "226:129": "xe"})
+    amdgpu = DeviceClass("drm-amdgpu", ("drm",), major=226, kernel_driver="amdgpu")
+    assert devices.numbers(amdgpu) == (device_number(226, 0), device_number(226, 128))
+    render = DeviceClass("r", major=226, kernel_driver="amdgpu", minors=(128, 191))
+    assert devices.numbers(render) == (device_number(226, 128),)
+
+
+def test_open_devices_are_the_character_devices() -> None:
+    with Path("/dev/zero").open("rb") as zero, Path(__file__).open("rb") as file:
+        found = open_devices(os.getpid())
+        assert found[zero.fileno()] == ("/dev/zero", device_number(1, 5))
+        assert file.fileno() not in found
+    assert open_devices(0) == {}
+
+
+def test_rows_are_numbered_within_their_kind() -> None:
+    poll = SyscallProbe("host.poll", "poll", values=(Argument("count", 1),))
+    alloc = IoctlDecoder(
+        "nvidia.ioctl", "nvidia", "RM_ALLOC", type=0x46, number=0x2B, values=(Read("status", "u32", 20, when="return"),)
+    )
+    table = SyscallTable([NVIDIA], [CONTROL, alloc], [poll])
+    assert [(row.kind, row.function, row.name, row.entry, row.returned) for row in table.rows] == [
+        ("nvidia.ioctl", 0, "RM_CONTROL", ("command",), ()),
+        ("nvidia.ioctl", 1, "RM_ALLOC", (), ("status",)),
+        ("host.poll", 0, "poll", ("count",), ()),
+    ]
+    assert table.kinds == ("nvidia.ioctl", "host.poll")
+    assert table.syscalls == {"ioctl": 0, "poll": None}
+
+
+def test_rows_are_the_structs_of_the_header() -> None:
+    table = SyscallTable([NVIDIA], [CONTROL])
+    row = table.row_bytes(0, 9)
+    assert len(row) == 8 + 8 * 8
+    assert struct.unpack_from("<HHI", row) == (9, 0, 0)
+    # how (memory), argument, size, reserved, offset, via
+    assert struct.unpack_from("<BBBBHH", row, 8) == (2, 2, 4, 0, 8, 0)
+    assert not any(row[16:])
+    ((key, value),) = table.matches
+    assert struct.unpack("<HBBI", key) == (0, 1, 2, 0x462A)
+    assert value == bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ([CONTROL, CONTROL], "asked for twice"),
+        ([IoctlDecoder("a.b", "other", "X", type=1, number=2)], "no device class is called other"),
+        ([IoctlDecoder("a.b", "", "X", type=1, number=2)], "means nothing without its device class"),
+        ([IoctlDecoder("a.b", "nvidia", "X", type=1)], "give type and number"),
+        ([IoctlDecoder("a.b", "nvidia", "X", type=1, number=1, command=3)], "give type and number"),
+        (
+            [IoctlDecoder("a.b", "nvidia", "X", values=tuple(Read(f"v{i}", "u8", i) for i in range(5)))],
+            "more than 4 values",
+        ),
+        ([IoctlDecoder("a.b", "nvidia", "X", values=(Read("v", "s32", 0),))], "is not one of"),
+        ([IoctlDecoder("a.b", "nvidia", "X", values=(Read("v", "u32", 1 << 16),))], "at most 65535"),
+        ([IoctlDecoder("a.b", "nvidia", "X", values=(Argument("v", 6),))], "no argument 6"),
+    ],
+)
+def test_contradictions_are_refused(entries: list[IoctlDecoder], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        SyscallTable([NVIDIA], entries)
+
+
+@pytest.mark.parametrize(
+    ("probes", "why"),
+    [
+        ([SyscallProbe("a.b", "read", device="nvidia")], "say which argument is the fd"),
+        ([SyscallProbe("a.b", "ioctl")], "use an IoctlDecoder"),
+        (
+            [SyscallProbe("a.b", "read", fd=0), SyscallProbe("a.c", "read", device="nvidia", fd=1)],
+            "is argument 0 elsewhere",
+        ),
+        ([SyscallProbe("a.b", "read"), SyscallProbe("a.c", "read")], "asked for twice"),
+    ],
+)
+def test_contradictory_probes_are_refused(probes: list[SyscallProbe], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        SyscallTable([NVIDIA], probes=probes)
+
+
+def test_two_classes_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="one name"):
+        SyscallTable([NVIDIA, NVIDIA])
+
+
+def test_offsets_are_those_of_the_kernels_headers() -> None:
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        pytest.skip("this kernel has no BTF; boot one with CONFIG_DEBUG_INFO_BTF")
+    offsets = member_offsets(["list_head.next", "list_head.prev", "fdtable.max_fds", "fdtable.fd", "inode.i_mode"])
+    # include/linux/types.h, fdtable.h and fs.h: first and second members on 64 bits.
+    assert offsets == {
+        "list_head.next": 0,
+        "list_head.prev": 8,
+        "fdtable.max_fds": 0,
+        "fdtable.fd": 8,
+        "inode.i_mode": 0,
+    }
+    with pytest.raises(MachineError, match=r"has no list_head\.nothing"):
+        member_offsets(["list_head.nothing"])
+
+
+def test_type_information_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="CONFIG_DEBUG_INFO_BTF"):
+        member_offsets(["a.b"], tmp_path / "absent")
+    for content in (
+        b"",
+        b"\0" * 64,
+        struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, 12, 12, 1) + struct.pack("<III", 0, 31 << 24, 0),
+    ):
+        (tmp_path / "file").write_bytes(content)
+        with pytest.raises(MachineError, match="not of a known form"):
+            member_offsets(["a.b"], tmp_path / "file")
+
+
+def test_members_of_anonymous_unions_count_as_the_outer_ones(tmp_path: Path) -> None:
+    """Made by hand: struct outer { u32 a; union { u32 b; u32 c:8; }; }, the union with kind_flag."""
+    text = b"\0outer\0a\0b\0c\0"
+    names = {name: text.index(name.encode() + b"\0") for name in ("outer", "a", "b", "c")}
+    integer = struct.pack("<IIII", 0, 1 << 24, 4, 32)
+    union = (
+        struct.pack("<III", 0, 1 << 31 | 5 << 24 | 2, 4)
+        + struct.pack("<III", names["b"], 1, 0)
+        + struct.pack("<III", names["c"], 1, 8 << 24)
+    )
+    outer = (
+        struct.pack("<III", names["outer"], 4 << 24 | 2, 8)
+        + struct.pack("<III", names["a"], 1, 0)
+        + struct.pack("<III", 0, 2, 32)
+    )
+    types = integer + union + outer
+    (tmp_path / "btf").write_bytes(
+        struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(text)) + types + text
+    )
+    assert member_offsets(["outer.a", "outer.b", "outer.c"], tmp_path / "btf") == {
+        "outer.a": 0,
+        "outer.b": 4,
+        "outer.c": 4,
+    }
+
+
+def test_processes_of_32_bits_are_known(tmp_path: Path) -> None:
+    assert is_32_bit(os.getpid()) is (sys.maxsize < 1 << 32)
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert is_32_bit(process.pid) is None

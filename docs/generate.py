@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the reference pages that come from code, when the documentation is built."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+
+import mkdocs_gen_files
+import typer.main
+
+from fencepath._loader import load_plugins
+from fencepath.cli.main import app
+from fencepath.events import HEAD_COLUMNS, columns_of
+from fencepath.plugin import API_VERSION, LayerSpecs
+from fencepath.report import json_schema
+
+PUBLIC = (
+    "plugin", "events", "records", "joins", "entities", "calls", "tracepoints", "syscalls", "requests", "clocks", "bus", "recording", "analysis",
+    "report", "system", "mark", "errors", "testing",
+)  # fmt: skip
+
+
+def write(path: str, *lines: str) -> None:
+    with mkdocs_gen_files.open(path, "w") as page:
+        page.write("\n".join(lines) + "\n")
+
+
+def command_line() -> None:
+    group = typer.main.get_command(app)
+    lines = ["# Command line", "", (group.help or "").strip(), ""]
+    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]  # the application is a group
+        lines += [f"## fencepath {name}", "", inspect.cleandoc(command.help or ""), ""]
+        lines += ["| option or argument | meaning |", "| --- | --- |"]
+        for parameter in command.params:
+            names = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.name.upper()
+            lines.append(f"| `{names}` | {getattr(parameter, 'help', None) or ''} |")
+        lines.append("")
+    lines += ["## Exit codes", "", "| code | means |", "| --- | --- |"]
+    lines += [
+        "| 0 | done |",
+        "| 1 | the answer is no: no such request, a check failed, loss with `--strict` |",
+        "| 2 | wrong use, or the path is no recording |",
+        "| 3 | this machine, or this fencepath, lacks something; the message says how to get it |",
+        "| 4 | the recording is damaged and what was asked for cannot be read |",
+        "| other | with `record -- COMMAND`: the command's own, 128 + n for a signal, 126 or 127 if it could not be started |",
+    ]
+    write("reference/command-line.md", *lines)
+
+
+def layers() -> None:
+    lines = ["# Layers and kinds", ""]
+    for name, plugin in sorted(load_plugins().plugins.items()):
+        lines += [f"## {name}", "", f"{plugin.info.title}.", ""]
+        if plugin.info.status:
+            lines += [f"**Not built yet:** {plugin.info.status}.", ""]
+        for kind, event in sorted(plugin.kinds.items()):
+            keys = ", ".join(f"`{key.column}` ({key.entity})" for key in event.info.keys) or "none"
+            category = event.info.time_category or "none (an instant)"
+            lines += [f"### `{kind}`", "", inspect.getdoc(event) or "", ""]
+            lines += [f"Role `{event.info.role}`, category of its time `{category}`, version {event.info.version}, keys: {keys}.", ""]
+            own = {column: dtype for column, dtype in columns_of(event).items() if column not in HEAD_COLUMNS}
+            if own:
+                lines += ["| column | type |", "| --- | --- |"]
+                lines += [f"| `{column}` | {'text' if dtype.kind == 'O' else dtype.name} |" for column, dtype in own.items()]
+                lines.append("")
+    write("reference/layers.md", *lines)
+
+
+def functions() -> None:
+    lines = ["# Functions probed", "", "From the call tables, as `fencepath plugins LAYER` shows them.", ""]
+    for name, plugin in sorted(load_plugins().plugins.items()):
+        for table in plugin.call("fencepath_call_tables") or ():
+            lines += [f"## {name}", "", table.markdown(), ""]
+    write("reference/functions.md", *lines)
+
+
+def hooks() -> None:
+    lines = ["# Hooks", "", f"Plugin API {API_VERSION[0]}.{API_VERSION[1]}, in `fencepath.plugin`. All but `fencepath_layer` are optional.", ""]
+    for name, spec in vars(LayerSpecs).items():
+        if name.startswith("fencepath_"):
+            hints = {key: str(value) for key, value in spec.__annotations__.items()}
+            arguments = ", ".join(f"{key}: {hint}" for key, hint in hints.items() if key != "return")
+            lines += [f"## `{name}`", "", f"```python\ndef {name}({arguments}) -> {hints['return']}\n```", "", inspect.getdoc(spec) or "", ""]
+    write("reference/hooks.md", *lines)
+
+
+def api() -> None:
+    lines = ["# Public modules", "", "What plugins and scripts may import. Modules whose name begins with an underscore may change at any time.", ""]
+    lines += [f"::: fencepath.{name}\n" for name in PUBLIC]
+    write("reference/api.md", *lines)
+
+
+def report_schema() -> None:
+    schema = json.dumps(json_schema(), indent=2)
+    write("reference/report-schema.md", "# Report schema", "", "`fencepath report --json` prints this.", "", "```json", schema, "```")
+
+
+command_line()
+layers()
+functions()
+hooks()
+api()
+report_schema()

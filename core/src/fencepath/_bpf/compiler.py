@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile BPF C by BCC, without kernel headers, and load its programs by bpf(2)."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import errno
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Self
+
+from fencepath._bpf import sys as bpf
+from fencepath._bpf.bcc import import_bcc
+from fencepath._bpf.maps import PERMISSION_REMEDY
+from fencepath.errors import LoadError, MachineError
+
+if TYPE_CHECKING:
+    from bcc import BPF  # pyright: ignore[reportMissingModuleSource] - only the stubs in typings are at hand
+
+__all__ = ["INCLUDE_FOLDER", "BpfObject"]
+
+INCLUDE_FOLDER = Path(__file__).parent.parent / "bpf"
+"""Where ``fencepath.h`` is."""
+
+_SHIM = INCLUDE_FOLDER / "shim"
+_KERNEL_SOURCE = "BCC_KERNEL_SOURCE"
+_LOG_BYTES = (1 << 18, 1 << 24)
+_STATISTICS = ("processed ", "verification time ", "stack depth ", "mark_precise:")
+
+# BCC reads the environment, changes the working directory and writes to standard error while it compiles.
+_compiling = threading.Lock()
+
+
+class BpfObject:
+    """One compiled BPF source and the programs loaded from it.
+
+    A program is a C function in the source itself, not in a header, unless a macro makes it: BCC gives only those a
+    section. It is `int NAME(struct pt_regs *ctx)` for a uprobe, `int NAME(void *ctx)` for a tracepoint, and returns 0.
+
+    Args:
+        source: the C text, or the file that holds it; files beside it can be included.
+        defines: macros.
+        headers: generated files, made available to ``#include "NAME"``.
+        include_dirs: further folders to look in; that of ``fencepath.h`` is always there.
+
+    Attributes:
+        warnings: what clang said though it compiled, or "".
+
+    Raises:
+        LoadError: if it does not compile; `log` has what clang said.
+        MachineError: if BCC is missing.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        defines: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+        include_dirs: Sequence[str | Path] = (),
+    ) -> None:
+        folders = [Path(folder).resolve() for folder in include_dirs]
+        if isinstance(source, Path):
+            folders.insert(0, source.resolve().parent)
+            text = f'#line 1 "{source}"\n{source.read_text()}'
+        else:
+            text = source
+        macros = [f"-D{name}={value}" for name, value in (defines or {}).items()]
+        self._programs: dict[tuple[str, int, int], int] = {}
+        self._compiled: BPF | None
+        self._compiled, self.warnings = _compile(text, macros, headers or {}, folders)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def load(self, function: str, program_type: bpf.ProgramType, attach_type: int | None = None) -> int:
+        """Load one program, once, and return its file descriptor, which :meth:`close` closes.
+
+        Args:
+            function: name of the C function.
+            program_type: what it will be attached to.
+            attach_type: 48 for a uprobe_multi link (:attr:`UprobeMethod.attach_type`), else None.
+
+        Raises:
+            LoadError: if there is no such function, or the verifier refuses it; `log` has what it said.
+            MachineError: if this process may not load programs.
+        """
+        key = (function, program_type, attach_type or 0)
+        if key not in self._programs:
+            self._programs[key] = _load(function, program_type, self._instructions(function), attach_type)
+        return self._programs[key]
+
+    def recursion_misses(self) -> dict[str, int]:
+        """Return, by function, how often the kernel skipped a loaded program because another one ran on that CPU."""
+        misses: dict[str, int] = {}
+        for (function, _, _), fd in self._programs.items():
+            misses[function] = misses.get(function, 0) + bpf.prog_recursion_misses(fd)
+        return misses
+
+    def close(self) -> None:
+        """Close the programs and maps of this object. Links keep what they need."""
+        while self._programs:
+            os.close(self._programs.popitem()[1])
+        if self._compiled is not None:
+            _release(self._compiled)
+            self._compiled = None
+
+    def _instructions(self, function: str) -> bytes:
+        if self._compiled is None:
+            raise LoadError(function, "its object is closed")
+        try:
+            return self._compiled.dump_func(function.encode())
+        except Exception as error:  # BCC raises nothing more specific
+            raise LoadError(function, "no such function in the source") from error
+
+
+def _compile(text: str, macros: list[str], headers: Mapping[str, str], folders: list[Path]) -> tuple[BPF, str]:
+    compiler: type[BPF] = import_bcc().BPF
+    with _compiling, tempfile.TemporaryDirectory(prefix="fencepath-") as generated, _kernel_source():
+        for name, content in headers.items():
+            Path(generated, name).write_text(content)
+        includes = [f"-I{folder}" for folder in (generated, *folders, INCLUDE_FOLDER)]
+        with _captured_stderr() as captured:
+            try:
+                compiled = compiler(text=text.encode(), cflags=[*includes, *macros])
+            except Exception as error:  # BCC raises nothing more specific
+                raise LoadError("", _with_reason(_text(captured) or str(error))) from error
+            return compiled, _text(captured)
+
+
+def _release(compiled: BPF) -> None:
+    compiled.cleanup()
+    # BCC registers this for every object and so keeps them all alive.
+    atexit.unregister(compiled.cleanup)
+
+
+@contextlib.contextmanager
+def _kernel_source() -> Generator[None]:
+    before = os.environ.get(_KERNEL_SOURCE)
+    os.environ[_KERNEL_SOURCE] = str(_SHIM)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_KERNEL_SOURCE]
+        else:
+            os.environ[_KERNEL_SOURCE] = before
+
+
+@contextlib.contextmanager
+def _captured_stderr() -> Generator[IO[bytes]]:
+    """Send file descriptor 2 to a file: clang writes there and BCC offers no other way."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as captured:
+        kept = os.dup(2)
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield captured
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace").strip()
+
+
+def _with_reason(log: str) -> str:
+    """Return the log with the line that says why at its end, where a reader of the last line finds it."""
+    lines = [line for line in log.splitlines() if line.strip() and not line.startswith(_STATISTICS)]
+    errors = [line for line in lines if "error: " in line]
+    reason = errors[0] if errors else lines[-1] if lines else "no message"
+    return f"{log}\n{reason}"
+
+
+def _load(function: str, kind: bpf.ProgramType, instructions: bytes, attach_type: int | None) -> int:
+    try:
+        return bpf.prog_load(kind, function, instructions, attach_type=attach_type)
+    except OSError as error:
+        log = _verifier_log(function, kind, instructions, attach_type)
+        if not log and error.errno in (errno.EPERM, errno.EACCES):
+            raise MachineError("this process may not load bpf programs", PERMISSION_REMEDY) from error
+        reason = f"{function}: {error.strerror}"
+        raise LoadError(function, _with_reason(log) if log else reason) from error
+
+
+def _verifier_log(function: str, kind: bpf.ProgramType, instructions: bytes, attach_type: int | None) -> str:
+    log = ctypes.create_string_buffer(1)
+    for size in _LOG_BYTES:
+        log = ctypes.create_string_buffer(size)
+        try:
+            os.close(bpf.prog_load(kind, function, instructions, attach_type=attach_type, log=log))
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                continue
+        break
+    return log.value.decode(errors="replace").strip()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,8 +38,8 @@ def record_demo(demo: Demo, path: Path, folder: Path, requests: int) -> None:
     require_root()
     built = demo.build(folder, requests)
     words = [sys.executable, "-m", "fencepath", "record", "-o", str(path), "--exact", "--"]
-    environ = [f"{name}={value}" for name, value in built.environ.items()]
-    done = subprocess.run([*words, "env", *environ, *built.argv], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    environ = {**os.environ, **built.environ}
+    done = subprocess.run([*words, *built.argv], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise MachineError(last.removeprefix("fencepath: "))

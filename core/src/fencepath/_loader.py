@@ -191,9 +191,7 @@ def _itself(module: object) -> object:
 
 def _register(manager: pluggy.PluginManager, name: str, module: object, distribution: str) -> LoadedPlugin:
     if manager.is_registered(module):
-        raise PluginError(
-            name, "register", "it is already registered under another name; remove one of the two"
-        )
+        raise PluginError(name, "register", "it is already registered under another name; remove one of the two")
     try:
         # Two plugins may have one entry-point name; the layer's name decides, so the manager gets a name of its own.
         manager.register(module, name=f"{name} {id(module):x}")

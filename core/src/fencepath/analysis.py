@@ -121,6 +121,9 @@ class Analysis:
         lost = [(row.from_ns, row.to_ns) for row in self.recording.loss if row.kind in used and row.count]
         states = RunStates(observed=bool(switches), lost=lost)
         threads = self._loaded.processes.threads
+        if switches:
+            births = self._loaded.processes.births
+            states.add_births(np.array([b[0] for b in births.values()], np.int64), np.array(list(births), np.int64))
         for kind, batch in self._loaded.batches.items():
             role = self._loaded.infos[kind].role
             times = batch["time_ns"].astype(np.int64)

@@ -22,6 +22,7 @@ from fencepath.events import Batch, Event
 from fencepath.joins import GraphRule, JoinRule
 from fencepath.records import Layouts, RecordLayout, Records
 from fencepath.requests import RequestSource
+from fencepath.syscalls import SyscallTable
 from fencepath.tracepoints import TracepointRecord
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = [
     "LayerSpecs",
     "Probe",
     "ProbeSet",
+    "SyscallProbes",
     "TracepointProbe",
     "Verdict",
     "hookimpl",
@@ -118,7 +120,16 @@ class TracepointProbe(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
 
 
-Probe: TypeAlias = CallProbe | TracepointProbe
+class SyscallProbes(msgspec.Struct, frozen=True, kw_only=True):
+    """System calls, told apart by the device they go to.
+
+    Core attaches once to each system call, whatever number of plugins wants it. Only an alternative's sole probe may be this.
+    """
+
+    table: SyscallTable
+
+
+Probe: TypeAlias = CallProbe | TracepointProbe | SyscallProbes
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,14 +295,16 @@ class LayerSpecs:
         raise NotImplementedError
 
     @hookspec
-    def fencepath_decoder(self, layouts: Layouts, functions: Sequence[str]) -> Decoder:
+    def fencepath_decoder(self, layouts: Layouts, functions: Mapping[str, Sequence[str]]) -> Decoder:
         """Return the decoder of one recording.
 
         When: once a recording that is read. Since 1.0.
 
         Args:
             layouts: layouts of the layer's kinds as they were written; fields may be fewer or more than today's.
-            functions: names behind the ``function`` index of the layer's call records, from the manifest.
+            functions: what the ``function`` index of records means, from the manifest: under the layer's name what its call
+                table was (:attr:`CallTable.recorded`), under a kind's name what its system calls were
+                (:meth:`SyscallTable.recorded`).
         """
         raise NotImplementedError
 

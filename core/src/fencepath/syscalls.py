@@ -11,6 +11,7 @@ System calls of 32-bit programs raise no such events; :func:`is_32_bit` tells wh
 
 from __future__ import annotations
 
+from fencepath._syscalls.decode import decode_syscalls
 from fencepath._syscalls.devices import ANY_MINOR, DeviceClass, Devices, device_number, open_devices
 from fencepath._syscalls.table import (
     SLOTS,
@@ -36,6 +37,7 @@ __all__ = [
     "SyscallProbe",
     "SyscallTable",
     "SyscallTracer",
+    "decode_syscalls",
     "device_number",
     "is_32_bit",
     "open_devices",

@@ -6,7 +6,7 @@ row, so that a record that wraps is still contiguous. A record is a header of 8 
 u32 page offset) and its data, rounded up to 8 (kernel/bpf/ringbuf.c). All records of a ring are reserved at its
 class's size, so header k is at a constant stride and numpy reads them all at once.
 
-Programs submit without a wake-up. A wake-up costs the traced process an irq_work and the recorder a switch for each
+Programs submit without a wake-up, but for a few rare records in the smallest class. A wake-up costs the traced process an irq_work and the recorder a switch for each
 batch it would have read anyway; asking for one only above a threshold costs every record a helper call that reads the
 consumer's cache line. A recorder that looks every 20 to 50 ms needs neither: 64 MiB hold more than a second of
 200,000 records/s.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import mmap
 import os
 import platform
-import threading
+import select
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -105,9 +105,11 @@ class Rings:
             raise MachineError(f"recording is not supported on {platform.machine()}", "use an x86-64 machine")
         self.sizes = ring_sizes(total_bytes, classes)
         self._rings: list[_Ring] = []
+        self._urgent = select.poll()
         try:
             for class_bytes, size in self.sizes.items():
                 self._rings.append(_Ring(class_bytes, size))
+            self._urgent.register(self._rings[0].fd, select.POLLIN)
         except BaseException:
             self.close()
             raise
@@ -140,29 +142,25 @@ class Rings:
         """Return, by class, the bytes between consumer and producer, records still being written included."""
         return {ring.class_bytes: ring.pending_bytes() for ring in self._rings}
 
-    def wait(self, timeout_s: float, *, fill: float = 0.25, stop: threading.Event | None = None) -> bool:
-        """Sleep until a ring is filled so far, or the time is over.
+    def wait(self, timeout_s: float, *, fill: float = 0.25) -> bool:
+        """Sleep until a ring is filled so far, an urgent record is there, or the time is over.
 
         Looks every 20 ms, without a system call but its own sleep.
 
         Args:
             timeout_s: longest sleep, in seconds.
             fill: how full a ring must be to end the sleep, as a share of its size; 0: any record.
-            stop: ends the sleep when set.
 
         Returns:
-            Whether a ring is filled so far.
+            Whether a ring is filled so far, or an urgent record is there.
         """
         end = time.monotonic() + timeout_s
         while not any(0 < ring.pending_bytes() >= fill * ring.size for ring in self._rings):
             left = end - time.monotonic()
             if left <= 0:
                 return False
-            pause = min(left, _POLL_SECONDS)
-            if stop is None:
-                time.sleep(pause)
-            elif stop.wait(pause):
-                return False
+            if self._urgent.poll(1000 * min(left, _POLL_SECONDS)):
+                return True
         return True
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from fencepath.records import HEADER, Field, RecordLayout
 
 __all__ = [
     "MARK_LAYOUTS", "MARK_MEMBERS", "MARK_POINT", "MARK_TEXT", "MEMBER_BYTES", "PROCESS_LAYOUTS",
-    "Exec", "Exit", "Fork", "MarkMembers", "MarkPoint", "MarkText",
+    "Exec", "Exit", "Fork", "Map", "MarkMembers", "MarkPoint", "MarkText",
 ]  # fmt: skip
 
 MARK_POINT, MARK_TEXT, MARK_MEMBERS = "mark.point", "mark.text", "mark.members"
@@ -45,6 +45,7 @@ PROCESS_LAYOUTS = (
     RecordLayout("process.fork", (*HEADER, Field("child_tid", "u32"), Field("clone_flags", "u32"))),
     RecordLayout("process.exec", (*HEADER, Field("old_tid", "u32"), Field("reserved", "u32"))),
     RecordLayout("process.exit", HEADER),
+    RecordLayout("process.map", HEADER),
 )
 
 
@@ -101,6 +102,12 @@ class Exec(Event, frozen=True, kw_only=True, tag="process.exec"):
     info: ClassVar[KindInfo] = KindInfo(role=Role.LIFE, keep=True)
 
     old_tid: U32
+
+
+class Map(Event, frozen=True, kw_only=True, tag="process.map"):
+    """A process is mapping a file executable: it may be a library with functions to probe."""
+
+    info: ClassVar[KindInfo] = KindInfo(role=Role.LIFE)
 
 
 class Exit(Event, frozen=True, kw_only=True, tag="process.exit"):

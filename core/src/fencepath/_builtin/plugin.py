@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fencepath._builtin.decoder import BuiltinDecoder
@@ -13,6 +13,7 @@ from fencepath._builtin.events import (
     Exec,
     Exit,
     Fork,
+    Map,
     MarkMembers,
     MarkPoint,
     MarkText,
@@ -48,7 +49,7 @@ class _ProcessLayer:
 
     @hookimpl
     def fencepath_event_kinds(self) -> Sequence[type[Event]]:
-        return (Fork, Exec, Exit)
+        return (Fork, Exec, Exit, Map)
 
     @hookimpl
     def fencepath_probes(self, system: System) -> Sequence[ProbeSet]:
@@ -60,15 +61,29 @@ class _ProcessLayer:
             fields=(Take("pid", "u32", as_="child_tid"), Take("clone_flags", "u32", narrow=True)),
         )
         execve = TracepointRecord(
-            kind="process.exec", group="sched", event="sched_process_exec", fields=(Take("old_pid", "u32", as_="old_tid"),)
+            kind="process.exec",
+            group="sched",
+            event="sched_process_exec",
+            fields=(Take("old_pid", "u32", as_="old_tid"),),
         )
         end = TracepointRecord(
-            kind="process.exit", group="sched", event="sched_process_exit", fields=(Take("group_dead", "u8", optional=True),)
+            kind="process.exit",
+            group="sched",
+            event="sched_process_exit",
+            fields=(Take("group_dead", "u8", optional=True),),
         )
-        return (_probe_set("life", "process.c", PROCESS_LAYOUTS, {"on_fork": fork, "on_exec": execve, "on_exit": end}),)
+        mapped = TracepointRecord(
+            kind="process.map",
+            group="syscalls",
+            event="sys_enter_mmap",
+            fields=(Take("prot", "u64"), Take("flags", "u64", as_="map_flags")),
+            in_task=True,
+        )
+        programs = {"on_fork": fork, "on_exec": execve, "on_exit": end, "on_map": mapped}
+        return (_probe_set("life", "process.c", PROCESS_LAYOUTS, programs),)
 
     @hookimpl
-    def fencepath_decoder(self, layouts: Layouts, functions: Sequence[str]) -> BuiltinDecoder:
+    def fencepath_decoder(self, layouts: Layouts, functions: Mapping[str, Sequence[str]]) -> BuiltinDecoder:
         del layouts, functions
         return BuiltinDecoder()
 
@@ -78,7 +93,12 @@ class _MarkLayer:
 
     @hookimpl
     def fencepath_layer(self) -> LayerInfo:
-        return LayerInfo(name="mark", title="requests, steps and phases as the program marks them", version=__version__, api=API_VERSION)
+        return LayerInfo(
+            name="mark",
+            title="requests, steps and phases as the program marks them",
+            version=__version__,
+            api=API_VERSION,
+        )
 
     @hookimpl
     def fencepath_event_kinds(self) -> Sequence[type[Event]]:
@@ -96,7 +116,7 @@ class _MarkLayer:
         return (_probe_set("marks", "marks.c", MARK_LAYOUTS, {"on_prctl": prctl}),)
 
     @hookimpl
-    def fencepath_decoder(self, layouts: Layouts, functions: Sequence[str]) -> BuiltinDecoder:
+    def fencepath_decoder(self, layouts: Layouts, functions: Mapping[str, Sequence[str]]) -> BuiltinDecoder:
         del layouts, functions
         return BuiltinDecoder()
 
@@ -105,7 +125,9 @@ class _MarkLayer:
         return (MarkRequests(),)
 
 
-def _probe_set(name: str, source: str, layouts: Sequence[RecordLayout], programs: dict[str, TracepointRecord]) -> ProbeSet:
+def _probe_set(
+    name: str, source: str, layouts: Sequence[RecordLayout], programs: dict[str, TracepointRecord]
+) -> ProbeSet:
     return ProbeSet(
         name=name,
         detail="sync",

@@ -93,7 +93,9 @@ def _by_plugin(
 def _decode(recording: Recording, registry: Registry, plugin: LoadedPlugin, kinds: list[str], sorter: Sorter) -> None:
     layouts = recording.layouts
     mine = Layouts({kind: layouts[kind] for kind in kinds}, {kind: layouts.number(kind) for kind in kinds})
-    functions = recording.manifest.functions.get(plugin.name, ())
+    functions = {
+        name: texts for name, texts in recording.manifest.functions.items() if name == plugin.name or name in plugin.kinds
+    }
     make = partial(plugin.call, "fencepath_decoder", layouts=mine, functions=functions)
     decoder: Decoder | None = registry.guard(plugin, "fencepath_decoder", make, None)
     if decoder is None:

@@ -37,14 +37,12 @@ class _Change(enum.IntEnum):
     IN = 3
     LOST = 4
     """The end of a window in which events were lost: what the state was before says nothing any more."""
+    BORN = 5
+    """A new thread waits for a CPU from the moment it is made."""
 
 
-_AFTER = np.array(
-    [RunState.PREEMPTED, RunState.BLOCKED, RunState.WOKEN, RunState.RUNNING, RunState.UNKNOWN], np.int64
-)
-_BEFORE = np.array(
-    [RunState.RUNNING, RunState.RUNNING, RunState.BLOCKED, RunState.UNKNOWN, RunState.UNKNOWN], np.int64
-)
+_AFTER = np.array([RunState.PREEMPTED, RunState.BLOCKED, RunState.WOKEN, RunState.RUNNING, RunState.UNKNOWN, RunState.WOKEN], np.int64)
+_BEFORE = np.array([RunState.RUNNING, RunState.RUNNING, RunState.BLOCKED, RunState.UNKNOWN, RunState.UNKNOWN, RunState.UNKNOWN], np.int64)
 """What the state must have been before a change of which nothing earlier is known."""
 
 
@@ -72,6 +70,10 @@ class RunStates:
     def add_wakes(self, time_ns: Ints, wakee: Ints, activity: Ints) -> None:
         """Add wake-ups of threads `wakee`, each with its activity index."""
         self._add(wakee, time_ns, np.full(len(time_ns), int(_Change.WAKE)), activity)
+
+    def add_births(self, time_ns: Ints, thread: Ints) -> None:
+        """Add when threads were created, as far as that was seen."""
+        self._add(thread, time_ns, np.full(len(time_ns), int(_Change.BORN)), np.full(len(time_ns), -1))
 
     def _add(self, thread: Ints, time_ns: Ints, change: Ints, activity: Ints) -> None:
         known = thread != NO_ENTITY

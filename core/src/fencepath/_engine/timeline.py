@@ -111,7 +111,10 @@ class Timelines:
             inner[inside] = activity[index[inside]]
         category = self._categories(inner, state)
         confidence = np.where(inner >= 0, self._table.confidence[inner], 0).astype(np.int64)
-        return ThreadTimeline(at, cuts[1:], inner, category, confidence)
+        new = np.ones(len(at), np.bool_)
+        new[1:] = (inner[1:] != inner[:-1]) | (category[1:] != category[:-1])
+        begin = at[new]
+        return ThreadTimeline(begin, np.append(begin[1:], cuts[-1]), inner[new], category[new], confidence[new])
 
     def _categories(self, inner: Ints, state: Ints) -> Ints:
         by_state = np.array(

@@ -192,16 +192,11 @@ class Walker:
         if jump is None:
             return self._to_birth(builder, thread, timeline, time_ns)
         used.add(jump.edge)
-        rule = self._rule_of(jump)
-        self._slices(builder, thread, timeline, jump.time, time_ns, jump)
-        if ambiguous or not self._names_effect(jump, time_ns):
+        named = self._slices(builder, thread, timeline, jump.time, time_ns, jump)
+        if ambiguous or not named:
             error = int(self._edges.error[jump.edge]) if jump.edge >= 0 else 0
-            builder.arrived = (rule, error, int(ambiguous))
+            builder.arrived = (self._rule_of(jump), error, int(ambiguous))
         return self._arrive(jump.cause, jump.time)
-
-    def _names_effect(self, jump: _Jump, time_ns: int) -> bool:
-        """Whether slices of the wait after the jump already carry the rule."""
-        return jump.effect >= 0 and int(self._table.end[jump.effect]) > jump.time and time_ns > jump.time
 
     def _to_birth(self, builder: _Builder, thread: int, timeline: ThreadTimeline, time_ns: int) -> tuple[int, int, int]:
         """No edge is left: go back to the thread's creation, if that was seen and lies within the request."""
@@ -215,30 +210,45 @@ class Walker:
 
     def _slices(
         self, builder: _Builder, thread: int, timeline: ThreadTimeline, low: int, high: int, jump: _Jump | None
-    ) -> None:
-        """Add what the thread did between two times; time outside its timeline has no evidence."""
+    ) -> bool:
+        """Add what the thread did between two times; time outside its timeline has no evidence.
+
+        Returns:
+            Whether some of it is the rest of the wait that `jump` ended, and so carries its rule.
+        """
         low = max(low, builder.start)
-        if high <= low:
-            return
-        first = int(timeline.begin[0]) if len(timeline.begin) else high
-        last = int(timeline.end[-1]) if len(timeline.end) else low
-        if last < high:
-            builder.one(max(last, low), high, self._timelines.gap, -1, thread, 0, NO_RULE)
+        if not len(timeline.begin):
+            builder.one(low, high, self._timelines.gap, -1, thread, 0, NO_RULE)
+            return False
+        first, last = int(timeline.begin[0]), int(timeline.end[-1])
+        builder.one(max(last, low), high, self._timelines.gap, -1, thread, 0, NO_RULE)
         i = max(0, int(np.searchsorted(timeline.begin, low, "right")) - 1)
         j = int(np.searchsorted(timeline.begin, min(high, last), "left"))
-        if j > i:
-            begin = np.maximum(timeline.begin[i:j], low)
-            end = np.minimum(timeline.end[i:j], high)
-            category, confidence = timeline.category[i:j].copy(), timeline.confidence[i:j].copy()
-            activity, rule = timeline.activity[i:j], np.full(j - i, NO_RULE)
-            if jump is not None and jump.edge >= 0 and int(self._edges.order[jump.edge]) == FINISH_FINISH:
-                own = (activity == jump.effect) & (category == self._table.category[jump.effect])
-                category[own] = self._edges.gap[jump.edge]
-                rule[own] = self._edges.rule[jump.edge]
-                confidence[own] = np.maximum(confidence[own], self._edges.confidence[jump.edge])
-            builder.add(begin, end, category, activity, thread, confidence, rule)
-        if first > low:
-            builder.one(low, min(first, high), self._timelines.gap, -1, thread, 0, NO_RULE)
+        named = j > i and self._evidence(builder, thread, timeline, slice(i, j), (low, high), jump)
+        builder.one(low, min(first, high), self._timelines.gap, -1, thread, 0, NO_RULE)
+        return named
+
+    def _evidence(
+        self,
+        builder: _Builder,
+        thread: int,
+        timeline: ThreadTimeline,
+        rows: slice,
+        window: tuple[int, int],
+        jump: _Jump | None,
+    ) -> bool:
+        begin = np.maximum(timeline.begin[rows], window[0])
+        end = np.minimum(timeline.end[rows], window[1])
+        category, confidence = timeline.category[rows].copy(), timeline.confidence[rows].copy()
+        activity, rule = timeline.activity[rows], np.full(len(begin), NO_RULE)
+        own = np.zeros(len(begin), np.bool_)
+        if jump is not None and jump.edge >= 0:
+            own = (activity == jump.effect) & (category == self._table.category[jump.effect]) & (end > begin)
+            category[own] = self._edges.gap[jump.edge]
+            rule[own] = self._edges.rule[jump.edge]
+            confidence[own] = np.maximum(confidence[own], self._edges.confidence[jump.edge])
+        builder.add(begin, end, category, activity, thread, confidence, rule)
+        return bool(own.any())
 
     def _latest_jump(
         self, thread: int, timeline: ThreadTimeline, time_ns: int, start_ns: int, used: set[int]

@@ -9,10 +9,11 @@ import msgspec
 
 from fencepath._loader import LoadedPlugin, Registry
 from fencepath.calls import CallTable
-from fencepath.errors import UsageError
+from fencepath.errors import MachineError, UsageError
 from fencepath.events import KindInfo
-from fencepath.plugin import Alternative, CallProbe, Detail, ProbeSet, TracepointProbe
+from fencepath.plugin import Alternative, CallProbe, Detail, ProbeSet, SyscallProbes, TracepointProbe
 from fencepath.records import Layouts, RecordLayout
+from fencepath.syscalls import SyscallTable, syscall_layout
 from fencepath.system import System
 from fencepath.tracepoints import Missing, Resolved
 
@@ -38,6 +39,7 @@ class PlannedSet(msgspec.Struct, frozen=True):
         programs: tracepoint programs.
         accessors: events whose fields its source reads.
         tables: call tables.
+        syscalls: system calls, None if it wants none.
         layouts: of every kind it records.
     """
 
@@ -48,6 +50,7 @@ class PlannedSet(msgspec.Struct, frozen=True):
     accessors: tuple[Resolved, ...]
     tables: tuple[CallTable, ...]
     layouts: tuple[RecordLayout, ...]
+    syscalls: SyscallTable | None = None
 
     @property
     def name(self) -> str:
@@ -102,6 +105,7 @@ def make_plan(registry: Registry, system: System, layers: Iterable[str] | None =
 
     Raises:
         UsageError: a layer that no plugin has.
+        MachineError: processes cannot be followed, without which nothing could be told apart.
     """
     if layers is not None:
         unknown = sorted(set(layers) - set(registry.plugins))
@@ -117,6 +121,9 @@ def make_plan(registry: Registry, system: System, layers: Iterable[str] | None =
             planned = _choose(plugin, probe_set, system, missing)
             if planned is not None:
                 sets.append(planned)
+    if not any(planned.plugin.name == "process" for planned in sets):
+        why = "; ".join(item.why for item in missing if item.layer == "process") or "; ".join(map(str, registry.problems))
+        raise MachineError(f"processes cannot be followed here: {why}")
     missing += [MissingSet(problem.plugin, problem.stage, problem.message) for problem in registry.problems]
     return Plan(registry, sets, missing)
 
@@ -141,6 +148,11 @@ def _resolve(plugin: LoadedPlugin, probe_set: ProbeSet, alternative: Alternative
     tables = tuple(probe.table for probe in alternative.probes if isinstance(probe, CallProbe))
     for table in tables:
         layouts.update({layout.kind: layout for layout in table.layouts()})
+    syscalls = next((probe.table for probe in alternative.probes if isinstance(probe, SyscallProbes)), None)
+    if syscalls is not None:
+        if len(alternative.probes) > 1:
+            return "system calls cannot be mixed with other probes in one alternative"
+        layouts.update({kind: syscall_layout(kind) for kind in syscalls.kinds})
     for probe in alternative.probes:
         if isinstance(probe, TracepointProbe):
             resolved = probe.record.resolve(system.tracepoints)
@@ -159,4 +171,4 @@ def _resolve(plugin: LoadedPlugin, probe_set: ProbeSet, alternative: Alternative
     unknown = [kind for kind in layouts if kind not in plugin.kinds]
     if unknown:
         return f"it records {', '.join(unknown)}, which the plugin does not declare"
-    return PlannedSet(plugin, probe_set, alternative, tuple(programs), tuple(accessors), tables, tuple(layouts.values()))
+    return PlannedSet(plugin, probe_set, alternative, tuple(programs), tuple(accessors), tables, tuple(layouts.values()), syscalls)

@@ -3,33 +3,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from fencepath._bpf.attach import Link, attach_tracepoint
 from fencepath._bpf.compiler import BpfObject
 from fencepath._bpf.sys import ProgramType
 from fencepath._record.plan import PlannedSet
 from fencepath.plugin import Detail
-from fencepath.records import Layouts
 from fencepath.tracepoints import accessors_header, generate_program, program_name
 
-__all__ = ["LoadedSet", "kind_macro", "load_set", "records_header"]
+__all__ = ["LoadedSet", "load_set", "recorded_functions", "records_header"]
 
 
-def kind_macro(kind: str) -> str:
-    """C macro that holds a kind's number."""
-    return "FP_KIND_" + kind.upper().replace(".", "_")
+def records_header(planned: PlannedSet) -> str:
+    """``fp_records.h``: the structs of the set's records. Those of calls are in ``calls.h``."""
+    in_calls = {kind for table in planned.tables for kind in table.kinds}
+    structs = [layout.c_struct() for layout in planned.layouts if layout.kind not in in_calls]
+    return "\n".join(['#include "fencepath.h"', "", *structs])
 
 
-def records_header(planned: PlannedSet, layouts: Layouts) -> str:
-    """``fp_records.h``: the structs of the set's records and the numbers of their kinds."""
-    parts = ['#include "fencepath.h"\n']
-    in_calls = {layout.kind for table in planned.tables for layout in table.layouts()}
-    for layout in planned.layouts:
-        parts.append(f"#define {kind_macro(layout.kind)} {layouts.number(layout.kind)}\n")
-        if layout.kind not in in_calls:
-            parts.append(layout.c_struct())
-    return "".join(parts)
+def recorded_functions(sets: Iterable[PlannedSet]) -> dict[str, tuple[str, ...]]:
+    """What the manifest keeps of call tables, by layer, and of system calls, by kind."""
+    functions: dict[str, tuple[str, ...]] = {}
+    for planned in sets:
+        functions.update({planned.plugin.name: table.recorded for table in planned.tables})
+        if planned.syscalls is not None:
+            functions.update({kind: planned.syscalls.recorded(kind) for kind in planned.syscalls.kinds})
+    return functions
 
 
 class LoadedSet:
@@ -69,12 +69,11 @@ class LoadedSet:
         self.bpf.close()
 
 
-def load_set(planned: PlannedSet, layouts: Layouts, defines: Mapping[str, str | int], detail: Detail) -> LoadedSet:
+def load_set(planned: PlannedSet, defines: Mapping[str, str | int], detail: Detail) -> LoadedSet:
     """Compile a set.
 
     Args:
         planned: the set.
-        layouts: of all kinds of the recording.
         defines: macros of core's maps and rings.
         detail: which functions of call tables are on.
 
@@ -82,7 +81,7 @@ def load_set(planned: PlannedSet, layouts: Layouts, defines: Mapping[str, str | 
         LoadError: it does not compile.
     """
     headers = {
-        "fp_records.h": records_header(planned, layouts),
+        "fp_records.h": records_header(planned),
         "fp_tracepoints.h": accessors_header(planned.accessors),
     }
     if planned.tables:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fencepath._bpf.losses import LossCounters
 from fencepath._bpf.rings import Rings
+from fencepath._bpf.shared import Shared
 from fencepath._loader import LoadedPlugin
 from fencepath._record.facts import process_fact, thread_fact
 from fencepath._record.plan import MissingSet, Plan, PlannedSet
-from fencepath._record.programs import LoadedSet, load_set
+from fencepath._record.programs import LoadedSet, load_set, recorded_functions
 from fencepath._record.rows import LossSampler, RowSplitter
 from fencepath._record.targets import Targets, threads_of
 from fencepath._record.uprobes import UprobeAttacher
@@ -27,6 +26,7 @@ from fencepath.calls import End, EntryState
 from fencepath.clocks import ClockSource, realtime_sample
 from fencepath.errors import FencepathError
 from fencepath.plugin import Detail
+from fencepath.syscalls import SyscallTable, SyscallTracer
 from fencepath.recording import KindInfo, LayerInfo, LossRow, MissingProbe, RecordingWriter, new_manifest
 from fencepath.records import Records
 from fencepath.system import System
@@ -34,6 +34,9 @@ from fencepath.system import System
 __all__ = ["Options", "Recorder"]
 
 _POLL_S = 0.02
+_RESCAN_S = 0.001
+_MAPPING_NS = 10_000_000
+"""A mapping is announced when it is asked for; it is there within this time, or later only on a machine that is stuck."""
 _SECOND_NS = 1_000_000_000
 
 
@@ -81,12 +84,12 @@ class Recorder:
         self._ended_processes: dict[int, int] = {}
         self._returned: list[Records] = []
         self._second_ns = 0
+        self._rescan_ns: dict[int, int] = {}
+        self._syscalls: SyscallTracer | None = None
         with contextlib.ExitStack() as undo:
-            self._rings = undo.enter_context(Rings(options.ring_bytes))
-            self._counters = LossCounters(len(plan.layouts) + 1)
-            undo.callback(self._counters.close)
-            self._targets = Targets()
-            undo.callback(self._targets.close)
+            numbers = {kind: plan.layouts.number(kind) for kind in plan.layouts}
+            self._shared = undo.enter_context(Shared(numbers, rings=Rings(options.ring_bytes)))
+            self._targets = Targets(self._shared.tgids, self._shared.tids)
             self._entries = undo.enter_context(EntryState(plan.layouts))
             self._load(undo)
             self._clocks = self._clock_sources(system)
@@ -101,13 +104,19 @@ class Recorder:
             )
             undo.callback(self._writer.close)
             self._uprobes = UprobeAttacher(
-                self._loaded, plan.layouts, options.detail, exact=options.exact, returns=options.returns, note=self._writer.fact
+                self._loaded,
+                plan.layouts,
+                options.detail,
+                exact=options.exact,
+                returns=options.returns,
+                note=self._writer.fact,
+                gap=self._note_gap,
             )
             undo.callback(self._uprobes.close)
             self._splitter = RowSplitter(plan.layouts)
-            self._losses = LossSampler(self._counters, plan.layouts)
+            self._losses = LossSampler(self._shared.losses, plan.layouts)
             self._losses.start(time.monotonic_ns())
-            self._attach()
+            self._attach(undo)
             self._write_manifest()
             self._stack = undo.pop_all()
 
@@ -159,14 +168,15 @@ class Recorder:
         """
         while not until():
             self._step()
-            self._rings.wait(_POLL_S, fill=0.25)
+            self._shared.rings.wait(_RESCAN_S if self._rescan_ns else _POLL_S, fill=0.25)
 
     def _step(self) -> None:
         now_ns = time.monotonic_ns()
-        for batch in self._rings.drain():
+        for batch in self._shared.rings.drain():
             for kind, records in self._splitter.split(batch):
                 self._writer.append(kind, records)
                 self._follow(kind, records)
+        self._rescan(now_ns)
         self._writer.loss(self._losses.sample(now_ns))
         if now_ns - self._second_ns >= _SECOND_NS:
             self._second_ns = now_ns
@@ -185,12 +195,19 @@ class Recorder:
                 self._describe(tgid)
                 self._uprobes.attach_process(tgid)
         elif kind == "process.map":
-            for tgid in np.unique(records["tgid"]).tolist():
-                self._uprobes.attach_process(tgid)
+            until_ns = time.monotonic_ns() + _MAPPING_NS
+            self._rescan_ns.update(dict.fromkeys(np.unique(records["tgid"]).tolist(), until_ns))
         elif kind == "process.exit":
             self._ended_threads.update(zip(records["tid"].tolist(), records["time_ns"].tolist(), strict=True))
         elif "function" in (records.dtype.names or ()):
             self._returned.append(records)
+
+    def _rescan(self, now_ns: int) -> None:
+        """Look for new libraries of processes that are mapping something, until the mapping must be there."""
+        for tgid, until_ns in list(self._rescan_ns.items()):
+            self._uprobes.attach_process(tgid)
+            if now_ns > until_ns:
+                del self._rescan_ns[tgid]
 
     def _each_second(self) -> None:
         for source in self._clocks:
@@ -217,13 +234,28 @@ class Recorder:
         """Detach, take what is left, write calls that are still open, and check that nothing is unaccounted for."""
         for loaded in self._loaded:
             loaded.detach()
+        if self._syscalls is not None:
+            open_calls = self._syscalls.open_calls(time.monotonic_ns())
+            self._syscalls.detach()
+            self._append_open(open_calls)
         self._step()
         self._step()
         self._each_second()
         for kind, records in self._entries.open_calls(time.monotonic_ns()).items():
             self._writer.append(kind, records)
         self._account()
-        self._write_manifest(ended=True)
+        self._write_manifest()
+
+    def _note_gap(self, from_ns: int, to_ns: int) -> None:
+        """A library was mapped before its probes were there; how many calls went by cannot be known."""
+        self._writer.loss([LossRow(stage="attach_gap", kind="", cpu=-1, from_ns=from_ns, to_ns=to_ns, count=0)])
+
+    def _append_open(self, records: Records) -> None:
+        """Write open system calls, whose kinds are mixed."""
+        names = {self._plan.layouts.number(kind): kind for kind in self._plan.layouts}
+        for number in np.unique(records["kind"]).tolist():
+            if number in names:
+                self._writer.append(names[number], records[records["kind"] == number])
 
     def _account(self) -> None:
         """Every record that a program submitted must have been taken out; what is not is loss."""
@@ -234,23 +266,20 @@ class Recorder:
                 self._writer.loss([LossRow(stage="ring_left", kind=kind, cpu=-1, from_ns=0, to_ns=now_ns, count=left)])
 
     def _load(self, undo: contextlib.ExitStack) -> None:
-        defines: dict[str, str | int] = {
-            **self._rings.defines(),
-            **self._counters.defines(),
-            **self._targets.defines(),
-            **self._entries.defines(),
-            "FP_SELF_TGID": os.getpid(),
-        }
+        defines = {**self._shared.defines(), **self._entries.defines()}
         for planned in self._plan.sets:
+            if planned.syscalls is not None:
+                continue
             try:
-                loaded = load_set(planned, self._plan.layouts, defines, self._options.detail)
+                loaded = load_set(planned, defines, self._options.detail)
             except FencepathError as error:
                 self._give_up(planned, error)
                 continue
             undo.callback(loaded.close)
             self._loaded.append(loaded)
 
-    def _attach(self) -> None:
+    def _attach(self, undo: contextlib.ExitStack) -> None:
+        self._attach_syscalls(undo)
         for loaded in list(self._loaded):
             try:
                 loaded.attach_tracepoints()
@@ -258,6 +287,19 @@ class Recorder:
                 loaded.detach()
                 self._loaded.remove(loaded)
                 self._give_up(loaded.planned, error)
+
+    def _attach_syscalls(self, undo: contextlib.ExitStack) -> None:
+        """Attach once to each system call that any layer wants."""
+        sets = [planned for planned in self._plan.sets if planned.syscalls is not None]
+        if not sets:
+            return
+        numbers = {kind: self._plan.layouts.number(kind) for kind in self._plan.layouts}
+        try:
+            merged = SyscallTable.merged(planned.syscalls for planned in sets if planned.syscalls is not None)
+            self._syscalls = undo.enter_context(SyscallTracer(merged, self._shared, numbers))
+        except (FencepathError, ValueError) as error:
+            for planned in sets:
+                self._plan.without(planned, str(error))
 
     def _give_up(self, planned: PlannedSet, error: FencepathError) -> None:
         """Go on without a set, unless it is core's own: without processes and marks nothing could be told apart."""
@@ -280,12 +322,10 @@ class Recorder:
             for kind in (layout.kind for planned in plan.sets for layout in planned.layouts)
         }
 
-    def _write_manifest(self, *, ended: bool = False) -> None:
-        functions: dict[str, tuple[str, ...]] = {
-            loaded.planned.plugin.name: table.recorded for loaded in self._loaded for table in loaded.planned.tables
-        }
+    def _write_manifest(self) -> None:
+        functions = recorded_functions(self._plan.sets)
         manifest = msgspec.structs.replace(
-            self._writer.manifest, functions=functions, layers=self._layers(), ended_realtime_ns=time.time_ns() if ended else None
+            self._writer.manifest, functions=functions, layers=self._layers()
         )
         self._writer.update_manifest(manifest)
 

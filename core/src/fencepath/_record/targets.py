@@ -12,22 +12,20 @@ from fencepath.errors import UsageError
 
 __all__ = ["Targets", "descendants", "process_exists"]
 
-_MOST_THREADS = 1 << 16
-
 
 class Targets:
     """Target processes and threads, by their ids in the initial pid namespace.
 
     BPF programs of the layer ``process`` add what targets create and take away what ends.
+
+    Args:
+        tgids: map of processes; u32 keys and values.
+        tids: map of their threads, likewise.
     """
 
-    def __init__(self) -> None:
-        self._tgids = Map.hash("fp_tgids", 4, 4, _MOST_THREADS)
-        self._tids = Map.hash("fp_tids", 4, 4, _MOST_THREADS)
-
-    def defines(self) -> dict[str, str | int]:
-        """Macros for ``fencepath.h``."""
-        return {"FP_TGIDS_FD": self._tgids.fd, "FP_TIDS_FD": self._tids.fd, "FP_ALL_PROCESSES": 0}
+    def __init__(self, tgids: Map, tids: Map) -> None:
+        self._tgids = tgids
+        self._tids = tids
 
     def add(self, pid: int) -> None:
         """Make a process and all its threads targets; again until no new thread appears.
@@ -53,11 +51,6 @@ class Targets:
     def processes(self) -> list[int]:
         """Target processes now."""
         return [struct.unpack("<I", key)[0] for key in self._tgids.keys()]  # noqa: SIM118 - a Map is no dict
-
-    def close(self) -> None:
-        """Let go of the maps."""
-        self._tgids.close()
-        self._tids.close()
 
 
 def _key(number: int) -> bytes:

@@ -47,7 +47,7 @@ class AttachedImage(msgspec.Struct, frozen=True):
         emulated: how many probes lie on an instruction that the kernel emulates.
         stepped: how many on one that it steps.
         entry_only: how many functions have no return probe.
-        absent: functions of the table that the file does not have.
+        absent: how many functions of the table the file does not have.
         attached_ns: CLOCK_MONOTONIC when the last probe was attached.
     """
 
@@ -58,7 +58,7 @@ class AttachedImage(msgspec.Struct, frozen=True):
     emulated: int
     stepped: int
     entry_only: int
-    absent: tuple[str, ...]
+    absent: int
     attached_ns: int
 
 class UprobeAttacher:
@@ -71,6 +71,7 @@ class UprobeAttacher:
         exact: record the end of hot asynchronous calls too.
         returns: whether return probes may be used at all.
         note: called with a fact's type and data.
+        gap: called with the begin and end, CLOCK_MONOTONIC in ns, of a time in which a library was mapped without probes.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class UprobeAttacher:
         exact: bool,
         returns: bool,
         note: Callable[[str, Mapping[str, Any]], None],
+        gap: Callable[[int, int], None],
     ) -> None:
         self._sets = [loaded for loaded in sets if loaded.planned.tables]
         self._layouts = layouts
@@ -89,6 +91,7 @@ class UprobeAttacher:
         self._exact = exact
         self._returns = returns
         self._note = note
+        self._gap = gap
         self._images = ImageCache()
         self._attached: dict[tuple[str, str], AttachedImage] = {}
         self._seen: set[tuple[int, tuple[int, int, int]]] = set()
@@ -163,6 +166,8 @@ class UprobeAttacher:
             self._miss(table, f"{library.path_text}: {error}")
             return
         if attached is not None:
+            if attached.attached_ns > seen_ns:
+                self._gap(seen_ns, attached.attached_ns)
             self._note(
                 "library",
                 {
@@ -194,10 +199,9 @@ class UprobeAttacher:
     def _attach_table(self, loaded: LoadedSet, table: CallTable, image: ElfImage, path: str, shown: str) -> AttachedImage:
         classes: dict[InstructionClass, int] = defaultdict(int)
         counts: dict[str, int] = defaultdict(int)
-        absent: list[str] = []
         for program in table.programs(self._detail):
             points = {index: self._points(image, table, index) for index in program.functions}
-            absent += [table.functions[index].name for index, found in points.items() if not found]
+            counts["absent"] += sum(not found for found in points.values())
             paired = {i: found for i, found in points.items() if found and self._pairs(table, i)}
             single = {i: found for i, found in points.items() if found and not self._pairs(table, i)}
             # returns first: an entry whose return is not probed yet would stay open for ever
@@ -216,7 +220,7 @@ class UprobeAttacher:
             emulated=classes[InstructionClass.EMULATED],
             stepped=classes[InstructionClass.STEPPED],
             entry_only=counts["entry_only"],
-            absent=tuple(absent),
+            absent=counts["absent"],
             attached_ns=time.monotonic_ns(),
         )
 

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from fencepath._syscalls.decode import row_text
 from fencepath._syscalls.devices import DeviceClass
 from fencepath.records import INTERVAL, Field, RecordLayout
 
@@ -176,6 +177,30 @@ class SyscallTable:
     def kinds(self) -> tuple[str, ...]:
         """Event kinds, each once."""
         return tuple(dict.fromkeys(entry.kind for entry in self.entries))
+
+    def recorded(self, kind: str) -> tuple[str, ...]:
+        """Return what a recording's manifest keeps of a kind's rows, in the order of ``function``."""
+        return tuple(row_text(row.name, row.entry, row.returned) for row in self.rows if row.kind == kind)
+
+    @classmethod
+    def merged(cls, tables: Iterable[SyscallTable]) -> SyscallTable:
+        """Return one table with everything that several want; equal device classes are one.
+
+        Raises:
+            ValueError: if two of them contradict each other.
+        """
+        devices: dict[str, DeviceClass] = {}
+        entries: list[IoctlDecoder | SyscallProbe] = []
+        for table in tables:
+            for device in table.devices:
+                if devices.setdefault(device.name, device) != device:
+                    raise ValueError(f"two plugins mean different devices by {device.name}")
+            entries += table.entries
+        return cls(
+            tuple(devices.values()),
+            [entry for entry in entries if isinstance(entry, IoctlDecoder)],
+            [entry for entry in entries if isinstance(entry, SyscallProbe)],
+        )
 
     @property
     def syscalls(self) -> dict[str, int | None]:

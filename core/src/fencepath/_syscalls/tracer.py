@@ -133,10 +133,14 @@ class SyscallTracer:
         """Drop the call of a thread that is gone; return whether there was one."""
         return self._calls.delete(struct.pack("<I", tid))
 
-    def close(self) -> None:
-        """Detach, and give the maps back."""
+    def detach(self) -> None:
+        """Record no further calls; those that are open stay readable."""
         while self._links:
             self._links.pop().close()
+
+    def close(self) -> None:
+        """Detach, and give the maps back."""
+        self.detach()
         if self._object is not None:
             self._object.close()
         for each in (self._match, self._rows, self._devices, self._calls):

@@ -193,13 +193,18 @@ static __always_inline void fp_clear_tail(void *record, u32 size) {
         __builtin_memset((char *)record + size, 0, tail);
 }
 
-/* Hand a record over, count it, and leave nothing of older records behind its struct. No wake-up: see _bpf/rings.py. */
-#define fp_submit(record)                                                                                              \
+#define FP_SUBMIT(record, wakeup)                                                                                      \
     do {                                                                                                               \
         fp_clear_tail(record, sizeof(*(record)));                                                                      \
         fp_lost((record)->h.kind, FP_STAGE_RECORDED);                                                                  \
-        bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                                                                  \
+        bpf_ringbuf_submit(record, wakeup);                                                                            \
     } while (0)
+
+/* Hand a record over, count it, and leave nothing of older records behind its struct. No wake-up: see _bpf/rings.py. */
+#define fp_submit(record) FP_SUBMIT(record, BPF_RB_NO_WAKEUP)
+
+/* The same for a rare record that the recorder must see at once: it wakes it. Only in a ring's smallest class. */
+#define fp_submit_urgent(record) FP_SUBMIT(record, BPF_RB_FORCE_WAKEUP)
 
 /* Give a record up. */
 static __always_inline void fp_discard(void *record) {

@@ -16,7 +16,7 @@ import numpy as np
 
 from fencepath._loader import LoadedPlugin, Registry
 from fencepath._record.plan import DETAILS, PlannedSet, make_plan
-from fencepath._record.programs import records_header
+from fencepath._record.programs import recorded_functions, records_header
 from fencepath.events import HEAD_COLUMNS, Batch, columns_of
 from fencepath.joins import GraphRule, JoinRule
 from fencepath.plugin import Decoder, ProbeSet
@@ -116,7 +116,7 @@ struct fp_header { u64 time_ns; u32 tgid, tid; u16 kind, cpu; u32 flags; };
 def _layout_program(planned: tuple[PlannedSet, ...], layouts: Layouts, own: list[RecordLayout]) -> str:
     text = [_HEADER_C]
     for one in planned:
-        text.append(records_header(one, layouts).replace('#include "fencepath.h"\n', ""))
+        text.append(records_header(one).replace('#include "fencepath.h"\n', ""))
     text.append("int main(void) {")
     for layout in own:
         struct = f"struct {layout.struct_name}"
@@ -136,34 +136,26 @@ def _layout_lines(layout: RecordLayout) -> str:
 def bpf_compiles_and_loads(plugin: LoadedPlugin, system: System) -> None:
     """Everything that is possible on this machine compiles, and the verifier accepts every program. Needs root."""
     from fencepath._bpf.attach import uprobe_attach_method
-    from fencepath._bpf.losses import LossCounters
     from fencepath._bpf.rings import Rings
+    from fencepath._bpf.shared import Shared
     from fencepath._bpf.sys import ProgramType
     from fencepath._record.programs import load_set
-    from fencepath._record.targets import Targets
     from fencepath.calls import EntryState
     from fencepath.tracepoints import program_name
 
     planned, layouts = planned_sets(plugin, system)
-    counters, targets = LossCounters(len(layouts) + 1), Targets()
-    try:
-        with Rings(8 << 20) as rings, EntryState(layouts, 64) as entries:
-            defines: dict[str, str | int] = {
-                **rings.defines(), **counters.defines(), **targets.defines(), **entries.defines(), "FP_SELF_TGID": os.getpid(),
-            }  # fmt: skip
-            for one in planned:
-                loaded = load_set(one, layouts, defines, "full")
-                try:
-                    for program in one.programs:
-                        loaded.bpf.load(program.program or program_name(program.resolved), ProgramType.TRACEPOINT)
-                    for call in (call for table in one.tables for call in table.programs()):
-                        for name in (call.entry, call.exit, call.once):
-                            loaded.bpf.load(name, ProgramType.UPROBE, uprobe_attach_method().attach_type)
-                finally:
-                    loaded.close()
-    finally:
-        counters.close()
-        targets.close()
+    numbers = {kind: layouts.number(kind) for kind in layouts}
+    with Shared(numbers, rings=Rings(8 << 20)) as shared, EntryState(layouts, 64) as entries:
+        for one in planned:
+            loaded = load_set(one, {**shared.defines(), **entries.defines()}, "full")
+            try:
+                for program in one.programs:
+                    loaded.bpf.load(program.program or program_name(program.resolved), ProgramType.TRACEPOINT)
+                for call in (call for table in one.tables for call in table.programs()):
+                    for name in (call.entry, call.exit, call.once):
+                        loaded.bpf.load(name, ProgramType.UPROBE, uprobe_attach_method().attach_type)
+            finally:
+                loaded.close()
 
 
 def decoder_survives_random_bytes(plugin: LoadedPlugin, system: System, rounds: int = 50, seed: int = 1) -> None:
@@ -172,7 +164,7 @@ def decoder_survives_random_bytes(plugin: LoadedPlugin, system: System, rounds: 
     kinds = [layout.kind for one in planned for layout in one.layouts]
     if not kinds:
         return
-    functions = [name for one in planned for table in one.tables for name in table.recorded]
+    functions = recorded_functions(planned)
     decoder: Decoder = plugin.call("fencepath_decoder", layouts=layouts, functions=functions)
     assert decoder is not None, "the plugin records kinds but has no fencepath_decoder"
     random = np.random.default_rng(seed)

@@ -81,3 +81,23 @@ int on_exit(void *ctx) {
     fp_submit(r);
     return 0;
 }
+
+/* include/uapi/asm-generic/mman-common.h */
+#define PROT_EXEC 0x4
+#define MAP_ANONYMOUS 0x20
+
+/* At entry: the mapping is there some microseconds later, which user space allows for. */
+int on_map(void *ctx) {
+    struct fp_process_map *r;
+
+    if (!(FP_FIELD_sys_enter_mmap_prot(ctx) & PROT_EXEC) || (FP_FIELD_sys_enter_mmap_map_flags(ctx) & MAP_ANONYMOUS))
+        return 0;
+    if (!fp_is_target())
+        return 0;
+    r = FP_RESERVE(struct fp_process_map, FP_KIND_PROCESS_MAP);
+    if (!r)
+        return 0;
+    fp_fill(&r->h, FP_KIND_PROCESS_MAP, FP_TASK);
+    fp_submit_urgent(r);
+    return 0;
+}

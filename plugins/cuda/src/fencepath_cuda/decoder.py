@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From call records to batches with the columns of :mod:`fencepath_cuda.events`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fencepath.calls import DecodedCalls
+from fencepath.events import Batch, Column, Event, columns_of, kind_of
+from fencepath.records import Records
+from fencepath_cuda.events import EVENTS, Direction, StreamKind
+from fencepath_cuda.functions import TABLE
+
+__all__ = ["LABELS", "CudaDecoder"]
+
+Mask = npt.NDArray[np.bool_]
+
+LABELS = tuple(function.name for function in TABLE.functions)
+"""What the column ``label`` indexes."""
+
+_HEAD = columns_of(Event)
+_COLUMNS = {
+    kind_of(event): {name: dtype for name, dtype in columns_of(event).items() if name not in _HEAD} for event in EVENTS
+}
+
+LEGACY_HANDLE = 0x1
+PER_THREAD_HANDLE = 0x2
+"""CU_STREAM_LEGACY and CU_STREAM_PER_THREAD of cuda.h."""
+
+HOST, DEVICE, ARRAY = 1, 2, 3
+"""CUmemorytype of cuda.h; 4 is unified, which says nothing of where."""
+
+
+class CudaDecoder:
+    """Decodes one recording; see :class:`fencepath.plugin.Decoder`.
+
+    Args:
+        functions: what the recording's manifest keeps of the call table that wrote it.
+    """
+
+    def __init__(self, functions: Sequence[str]) -> None:
+        self._functions = tuple(functions)
+
+    def decode(self, kind: str, records: Records) -> Batch:
+        """Decode the calls of one kind; those of functions that today's table does not know are left out."""
+        calls = TABLE.decode(kind, records, self._functions)
+        columns = {name: _column(name, dtype, calls) for name, dtype in _COLUMNS[kind].items()}
+        return Batch.from_records(kind, calls.records, columns, LABELS)
+
+
+def _column(name: str, dtype: np.dtype[np.generic], calls: DecodedCalls) -> Column:
+    derive = _DERIVED.get(name)
+    return np.ascontiguousarray(derive(calls) if derive else _plain(calls, name), dtype)
+
+
+def _plain(calls: DecodedCalls, name: str) -> Column:
+    found = calls.get(name)
+    return np.zeros(len(calls.records), np.uint64) if found is None else found
+
+
+def _has(calls: DecodedCalls, name: str) -> Mask:
+    return calls.has(name) if name in calls else np.zeros(len(calls.records), np.bool_)
+
+
+def _stream_kind(calls: DecodedCalls) -> Column:
+    """What the stream argument named. A handle that could not be read is not handle 0."""
+    handle = _plain(calls, "stream_handle")
+    default = np.where(_plain(calls, "per_thread") != 0, StreamKind.PER_THREAD, StreamKind.LEGACY)
+    kind = np.select(
+        [handle == 0, handle == LEGACY_HANDLE, handle == PER_THREAD_HANDLE],
+        [default, StreamKind.LEGACY, StreamKind.PER_THREAD],
+        StreamKind.CREATED,
+    )
+    return np.where(_has(calls, "stream_handle"), kind, StreamKind.NONE)
+
+
+def _stream_handle(calls: DecodedCalls) -> Column:
+    """Default streams by their own handles, however they were named."""
+    kind = _stream_kind(calls)
+    fixed = [kind == StreamKind.LEGACY, kind == StreamKind.PER_THREAD]
+    return np.select(fixed, [np.uint64(LEGACY_HANDLE), np.uint64(PER_THREAD_HANDLE)], _plain(calls, "stream_handle"))
+
+
+def _bytes(calls: DecodedCalls) -> Column:
+    """Bytes, or their factors where the arguments have those; a product too large for 64 bits wraps."""
+    total: Column = _plain(calls, "bytes").astype(np.uint64)
+    for first, *others in (
+        ("width_bytes", "height", "depth"),
+        ("pitch_bytes", "height"),
+        ("count", "unit_bytes", "height"),
+    ):
+        known = _has(calls, first)
+        product = _plain(calls, first).astype(np.uint64)
+        for other in others:
+            product = product * np.where(_has(calls, other), _plain(calls, other).astype(np.uint64), np.uint64(1))
+        total = np.where(known, product, total)
+    return total
+
+
+def _direction(calls: DecodedCalls) -> Column:
+    """As the function or its argument says, else by the memory types of both ends."""
+    stated = np.where(_has(calls, "direction"), _plain(calls, "direction"), Direction.UNKNOWN)
+    typed = _has(calls, "source_type") & _has(calls, "destination_type")
+    source, destination = _plain(calls, "source_type"), _plain(calls, "destination_type")
+    from_host, to_host = source == HOST, destination == HOST
+    from_device, to_device = np.isin(source, (DEVICE, ARRAY)), np.isin(destination, (DEVICE, ARRAY))
+    by_type = np.select(
+        [from_host & to_host, from_host & to_device, from_device & to_host, from_device & to_device],
+        [Direction.HOST_TO_HOST, Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST, Direction.DEVICE_TO_DEVICE],
+        Direction.UNKNOWN,
+    )
+    known: Column = np.where(typed & (stated == Direction.UNKNOWN), by_type, stated)
+    return np.where(known > Direction.UNKNOWN, Direction.UNKNOWN, known)
+
+
+_DERIVED: Mapping[str, Callable[[DecodedCalls], Column]] = {
+    "label": lambda calls: calls["function"],
+    "stream_kind": _stream_kind,
+    "stream_handle": _stream_handle,
+    "bytes": _bytes,
+    "direction": _direction,
+}

@@ -24,6 +24,9 @@ def run_checks(pid: int | None = None) -> list[tuple[str, Check]]:
 
     Returns:
         (layer or ``core``, check), core's first.
+
+    Raises:
+        UsageError: `pid` is no running process.
     """
     checks = [("core", check) for check in (_architecture(), _root(), _bcc(), _tracefs(), _btf(), _lockdown(), _uprobes(), _program())]
     if pid is not None:
@@ -130,11 +133,9 @@ def _program() -> Check:
 
 
 def _process(pid: int) -> Iterator[Check]:
-    from fencepath._record.targets import process_exists
+    from fencepath._record.targets import check_process
 
-    if not process_exists(pid):
-        yield Check(name=f"process {pid}", verdict="refuse", evidence="it does not exist", remedy="give the pid of a running process")
-        return
+    check_process(pid)
     status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     filtered = "\nSeccomp:\t2\n" in status
     yield Check(

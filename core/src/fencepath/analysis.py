@@ -203,9 +203,10 @@ class Analysis:
         """Stable text of an entity id of this run."""
         return self._loaded.entities.text(entity)
 
-    def thread_name(self, thread: int) -> str:
-        """Name the kernel knew a thread by, "" if not seen."""
-        return self._loaded.processes.names.get(thread, "")
+    @cached_property
+    def thread_names(self) -> dict[str, str]:
+        """Names the kernel knew threads by, by the thread's text."""
+        return {self.entity_text(thread): name for thread, name in self._loaded.processes.names.items() if name}
 
 
 def _requests_of(source: RequestSource, view: View) -> list[Request]:

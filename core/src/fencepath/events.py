@@ -202,7 +202,7 @@ def kind_of(event_type: type[Event]) -> str:
 def _dtype_of_annotation(annotation: Any) -> np.dtype[Any]:
     for part in get_args(annotation)[1:]:
         if isinstance(part, msgspec.Meta) and part.extra and "dtype" in part.extra:
-            return np.dtype(part.extra["dtype"])
+            return np.dtype(str(part.extra["dtype"]))
     if annotation is bool:
         return np.dtype("?")
     if annotation is str:

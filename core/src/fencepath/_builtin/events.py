@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fencepath.events import U8, U16, U32, U64, Event, KindInfo, Role
-from fencepath.records import HEADER, Field, RecordLayout
+from fencepath.records import HEADER, INTERVAL, Field, RecordLayout
 
 __all__ = [
     "MARK_LAYOUTS", "MARK_MEMBERS", "MARK_POINT", "MARK_TEXT", "MEMBER_BYTES", "PROCESS_LAYOUTS",
@@ -45,7 +45,7 @@ PROCESS_LAYOUTS = (
     RecordLayout("process.fork", (*HEADER, Field("child_tid", "u32"), Field("clone_flags", "u32"))),
     RecordLayout("process.exec", (*HEADER, Field("old_tid", "u32"), Field("reserved", "u32"))),
     RecordLayout("process.exit", HEADER),
-    RecordLayout("process.map", HEADER),
+    RecordLayout("process.map", INTERVAL),
 )
 
 
@@ -105,7 +105,7 @@ class Exec(Event, frozen=True, kw_only=True, tag="process.exec"):
 
 
 class Map(Event, frozen=True, kw_only=True, tag="process.map"):
-    """A process is mapping a file executable: it may be a library with functions to probe."""
+    """A process has mapped a file executable: it may be a library with functions to probe."""
 
     info: ClassVar[KindInfo] = KindInfo(role=Role.LIFE)
 

@@ -135,8 +135,8 @@ class ProcessTable:
                 start = str(mine[0]["start_ticks"]) if mine else f"~{birth}"
                 self._add_thread(tid, pid, start, birth, until)
                 entity = self._threads.at(tid, birth)
-                if mine:
-                    self.names[entity] = str(mine[-1].get("name", ""))
+                for fact in mine:
+                    self.names[self._threads.at(tid, int(fact["time_ns"]))] = str(fact.get("name", ""))
                 if parent:
                     self.births[entity] = (birth, parent)
 

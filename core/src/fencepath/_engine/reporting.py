@@ -34,7 +34,7 @@ def build_report(analysis: Analysis, requests: Sequence[Request], target: str) -
     """Return the report of the given requests."""
     reports = tuple(_request_report(analysis, request, target) for request in requests)
     return Report(
-        recording=_recording_facts(analysis),
+        recording={**_recording_facts(analysis), "threads": _thread_names(analysis, reports)},
         loss=tuple(
             LossEntry(
                 stage=row.stage, kind=row.kind, cpu=row.cpu, from_ns=row.from_ns, to_ns=row.to_ns, count=row.count
@@ -68,6 +68,12 @@ def _recording_facts(analysis: Analysis) -> dict[str, Any]:
         "cut": analysis.recording.cut,
         "damage": [str(damage) for damage in analysis.recording.damage],
     }
+
+
+def _thread_names(analysis: Analysis, reports: Sequence[RequestReport]) -> dict[str, str]:
+    """Names of the threads on the paths, as far as they are known."""
+    texts = {text for report in reports for segment in report.path.segments for text in segment.entities[:1]}
+    return {text: name for text, name in analysis.thread_names.items() if text in texts}
 
 
 def _request_report(analysis: Analysis, request: Request, target: str) -> RequestReport:

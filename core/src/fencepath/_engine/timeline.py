@@ -96,7 +96,7 @@ class Timelines:
         begin, end, activity = slices
         times, states = run
         losses = [edge for window in self._states.lost for edge in window]
-        cuts = np.unique(np.concatenate([[first, last], begin, end, times, np.array(losses, np.int64)]))
+        cuts = _distinct(np.concatenate([[first, last], begin, end, times, np.array(losses, np.int64)]))
         cuts = cuts[(cuts >= first) & (cuts <= last)]
         if len(cuts) == 1:
             cuts = np.repeat(cuts, 2)
@@ -139,8 +139,36 @@ def innermost(begin: Ints, end: Ints, activity: Ints) -> tuple[Ints, Ints, Ints]
 
     A child that outlasts its parent (a bound, or a call that was open) is cut at the parent's end.
     """
-    if not len(begin) or bool(np.all(begin[1:] >= end[:-1])):
+    if not len(begin):
         return begin, end, activity
+    alone = _touch_nothing(begin, end)
+    if alone.all():
+        return begin, end, activity
+    nested = _flatten(begin[~alone], end[~alone], activity[~alone])
+    begin, end, activity = (
+        np.concatenate([column[alone], flat]) for column, flat in zip((begin, end, activity), nested, strict=True)
+    )
+    order = np.argsort(begin, kind="stable")
+    return begin[order], end[order], activity[order]
+
+
+def _touch_nothing(begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+    """Which intervals, sorted by begin, overlap no other: nearly all, and they need no flattening."""
+    reach = np.maximum.accumulate(end)
+    starts = np.ones(len(begin) + 1, np.bool_)
+    starts[1:-1] = begin[1:] >= reach[:-1]
+    return starts[:-1] & starts[1:]
+
+
+def _distinct(times: Ints) -> Ints:
+    """Sorted times, each once. They come as a few ascending runs, which a stable sort merges."""
+    ordered = np.sort(times, kind="stable")
+    new = np.ones(len(ordered), np.bool_)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[new]
+
+
+def _flatten(begin: Ints, end: Ints, activity: Ints) -> tuple[Ints, Ints, Ints]:
     slices: list[tuple[int, int, int]] = []
     stack: list[tuple[int, int]] = []
     now = 0

@@ -121,6 +121,8 @@ class _Builder:
         ambiguous: bool = False,
     ) -> None:
         begin = max(begin, self.start)
+        if end <= begin:
+            return
         row = [np.array([value], np.int64) for value in (begin, end, category, activity, confidence, rule)]
         self.add(row[0], row[1], row[2], row[3], thread, row[4], row[5], error, ambiguous)
 
@@ -190,7 +192,7 @@ class Walker:
         timeline = self._timelines.of(thread)
         jump, ambiguous = self._latest_jump(thread, timeline, time_ns, builder.start, used)
         if jump is None:
-            return self._to_birth(builder, thread, timeline, time_ns)
+            return self._to_birth(builder, thread, timeline, time_ns, used)
         used.add(jump.edge)
         named = self._slices(builder, thread, timeline, jump.time, time_ns, jump)
         if ambiguous or not named:
@@ -198,15 +200,19 @@ class Walker:
             builder.arrived = (self._rule_of(jump), error, int(ambiguous))
         return self._arrive(jump.cause, jump.time)
 
-    def _to_birth(self, builder: _Builder, thread: int, timeline: ThreadTimeline, time_ns: int) -> tuple[int, int, int]:
+    def _to_birth(
+        self, builder: _Builder, thread: int, timeline: ThreadTimeline, time_ns: int, used: set[int]
+    ) -> tuple[int, int, int]:
         """No edge is left: go back to the thread's creation, if that was seen and lies within the request."""
-        birth = self._births(thread)
-        if birth is not None and birth[0] > builder.start and birth[1] not in (NO_ENTITY, thread):
-            self._slices(builder, thread, timeline, birth[0], time_ns, None)
-            builder.arrived = (self._fork_rule, 0, 0)
-            return birth[1], min(birth[0], time_ns), -1
-        self._slices(builder, thread, timeline, builder.start, time_ns, None)
-        return thread, builder.start, -1
+        birth_ns, parent = self._births(thread) or (builder.start, NO_ENTITY)
+        edge = -2 - len(self._table) - thread
+        follow = builder.start < birth_ns <= time_ns and parent not in (NO_ENTITY, thread) and edge not in used
+        self._slices(builder, thread, timeline, birth_ns if follow else builder.start, time_ns, None)
+        if not follow:
+            return thread, builder.start, -1
+        used.add(edge)
+        builder.arrived = (self._fork_rule, 0, 0)
+        return parent, birth_ns, -1
 
     def _slices(
         self, builder: _Builder, thread: int, timeline: ThreadTimeline, low: int, high: int, jump: _Jump | None
@@ -241,14 +247,15 @@ class Walker:
         end = np.minimum(timeline.end[rows], window[1])
         category, confidence = timeline.category[rows].copy(), timeline.confidence[rows].copy()
         activity, rule = timeline.activity[rows], np.full(len(begin), NO_RULE)
-        own = np.zeros(len(begin), np.bool_)
+        named = False
         if jump is not None and jump.edge >= 0:
             own = (activity == jump.effect) & (category == self._table.category[jump.effect]) & (end > begin)
             category[own] = self._edges.gap[jump.edge]
             rule[own] = self._edges.rule[jump.edge]
             confidence[own] = np.maximum(confidence[own], self._edges.confidence[jump.edge])
+            named = bool(own.any())
         builder.add(begin, end, category, activity, thread, confidence, rule)
-        return bool(own.any())
+        return named
 
     def _latest_jump(
         self, thread: int, timeline: ThreadTimeline, time_ns: int, start_ns: int, used: set[int]

@@ -53,8 +53,8 @@ class MappedLibrary(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Last part of the path."""
-        return self.path_text.rsplit("/", 1)[-1]
+        """Last part of the path; of a file that is only in memory, its name (memfd_create)."""
+        return self.path_text.rsplit("/", 1)[-1].removeprefix("memfd:")
 
     @property
     def identity(self) -> tuple[int, int, int]:

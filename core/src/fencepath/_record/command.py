@@ -7,18 +7,20 @@ import errno
 import os
 import pwd
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from fencepath.errors import UsageError
 
-__all__ = ["HeldCommand", "Identity", "invoking_identity"]
+__all__ = ["HeldCommand", "Identity", "NotStarted", "invoking_identity", "started_environ"]
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
+_NOT_FOUND = (errno.ENOENT, errno.ENOTDIR)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     def owner(self) -> tuple[int, int] | None:
         """Whom the recording belongs to, None for whoever fencepath runs as."""
         return (self.uid, self.gid) if self.uid is not None and self.gid is not None else None
+
+
+def started_environ() -> dict[str, str]:
+    """Return the environment that this process was started with; Python changes its own (LC_CTYPE in the C locale)."""
+    try:
+        return _parse_environ(Path("/proc/self/environ").read_bytes())
+    except OSError:
+        return dict(os.environ)
 
 
 def invoking_identity(environ: Mapping[str, str], *, as_root: bool) -> Identity:
@@ -85,8 +95,23 @@ def _parse_environ(data: bytes) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+class NotStarted(msgspec.Struct, frozen=True):
+    """Why a command is not running though it was let go.
+
+    Attributes:
+        code: exit code that a shell would give: 127 if there is no such command, 126 if it cannot be started.
+        why: for the user.
+    """
+
+    code: int
+    why: str
+
+
 class HeldCommand:
     """A command whose process is there and does nothing until :meth:`release`.
+
+    It gets what this process was given: open files, ignored signals, limits, terminal. Signals that are sent to it
+    while it is held reach the command.
 
     Attributes:
         pid: its process, the same before and after.
@@ -94,8 +119,13 @@ class HeldCommand:
         argv: what it will become.
     """
 
-    def __init__(self, argv: Sequence[str], identity: Identity) -> None:
+    def __init__(self, argv: Sequence[str], identity: Identity, blocked: Collection[int] | None = None) -> None:
         """Start the process, held.
+
+        Args:
+            argv: the command and its arguments.
+            identity: whom it runs as.
+            blocked: signals that the command shall have blocked; None: those that this thread has.
 
         Raises:
             UsageError: an empty command.
@@ -103,38 +133,53 @@ class HeldCommand:
         if not argv or not argv[0]:
             raise UsageError("no command was given after --")
         self.argv = tuple(argv)
+        self._identity = identity
         release_read, self._release = os.pipe()
         self._report, report_write = os.pipe()
-        uid = -1 if identity.uid is None else identity.uid
-        gid = -1 if identity.gid is None else identity.gid
-        words = [sys.executable, "-I", "-S", str(_LAUNCHER), str(release_read), str(report_write), str(uid), str(gid), identity.name]
+        own = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        mask = ",".join(str(int(number)) for number in (own if blocked is None else blocked))
+        words = [sys.executable, "-I", "-S", str(_LAUNCHER), str(release_read), str(report_write), mask, *_ids(identity)]
+        for fd in (release_read, report_write):
+            os.set_inheritable(fd, True)
         try:
-            self._process = subprocess.Popen([*words, *argv], env=dict(identity.environ), pass_fds=(release_read, report_write))
+            # Held, it must not die of a signal: with all of them blocked they wait until it is the command.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            # Not close_fds: the command inherits what its caller opened for it; what is opened here closes on exec.
+            self._process = subprocess.Popen([*words, *argv], env=_launcher_environ(), close_fds=False)
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, own)
             os.close(release_read)
             os.close(report_write)
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            # Inherited, and so the command's own; here it would throw the exit code away.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.pid = self._process.pid
         self.held = True
 
-    def release(self) -> int | None:
-        """Let it go and wait until it has become the command.
-
-        Returns:
-            None if it has, else the exit code that a shell would give: 127 if there is no such command, 126 if it cannot be
-            started.
-        """
+    def release(self) -> NotStarted | None:
+        """Let it go and wait until it has become the command; return why it has not, or None if it has."""
         self.held = False
+        environ = b"\0".join(os.fsencode(f"{name}={value}") for name, value in self._identity.environ.items())
         try:
-            os.write(self._release, b"g")
+            with open(self._release, "wb", buffering=0) as pipe:
+                pipe.write(b"%d\n" % len(environ) + environ)
         except BrokenPipeError:
             pass  # it was killed while it waited: its exit code says by what
-        os.close(self._release)
-        report = os.read(self._report, 16)
-        os.close(self._report)
+        with open(self._report, "rb") as pipe:
+            report = pipe.read().decode()
         if not report:
             return None
         self._process.wait()
-        return 127 if int(report) in (errno.ENOENT, errno.ENOTDIR) else 126
+        return self._explain(*report.split())
+
+    def _explain(self, step: str, number: str) -> NotStarted:
+        reason = os.strerror(int(number)).lower()
+        if step == "user":
+            who = f"cannot become user {self._identity.uid}: {reason}; --as-root runs the command as root"
+            return NotStarted(126, f"cannot run {self.argv[0]}: {who}")
+        if int(number) in _NOT_FOUND:
+            return NotStarted(127, f"cannot run {self.argv[0]}: no such command; give a path or a name in PATH")
+        return NotStarted(126, f"cannot run {self.argv[0]}: {reason}")
 
     def abandon(self) -> None:
         """End it before it became the command."""
@@ -157,3 +202,14 @@ class HeldCommand:
     def signal(self, number: int) -> None:
         """Send it a signal; nothing happens if it has ended."""
         self._process.send_signal(number)
+
+
+def _ids(identity: Identity) -> tuple[str, str, str]:
+    uid = -1 if identity.uid is None else identity.uid
+    gid = -1 if identity.gid is None else identity.gid
+    return str(uid), str(gid), identity.name
+
+
+def _launcher_environ() -> dict[str, str]:
+    """What the launcher's Python itself may need; anything else (LD_PRELOAD, LD_DEBUG) is meant for the command alone."""
+    return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}

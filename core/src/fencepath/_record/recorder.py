@@ -34,9 +34,6 @@ from fencepath.system import System
 __all__ = ["Options", "Recorder"]
 
 _POLL_S = 0.02
-_RESCAN_S = 0.001
-_MAPPING_NS = 10_000_000
-"""A mapping is announced when it is asked for; it is there within this time, or later only on a machine that is stuck."""
 _SECOND_NS = 1_000_000_000
 
 
@@ -84,7 +81,6 @@ class Recorder:
         self._ended_processes: dict[int, int] = {}
         self._returned: list[Records] = []
         self._second_ns = 0
-        self._rescan_ns: dict[int, int] = {}
         self._syscalls: SyscallTracer | None = None
         with contextlib.ExitStack() as undo:
             numbers = {kind: plan.layouts.number(kind) for kind in plan.layouts}
@@ -136,8 +132,8 @@ class Recorder:
             UsageError: there is no such process.
         """
         self._targets.add(pid)
+        self._uprobes.attach_process(pid, time.monotonic_ns())
         self._describe(pid)
-        self._uprobes.attach_process(pid)
         self._write_manifest()
 
     def expect(self, command: str, environ: Mapping[str, str]) -> None:
@@ -168,15 +164,15 @@ class Recorder:
         """
         while not until():
             self._step()
-            self._shared.rings.wait(_RESCAN_S if self._rescan_ns else _POLL_S, fill=0.25)
+            self._shared.rings.wait(_POLL_S, fill=0.25)
 
     def _step(self) -> None:
         now_ns = time.monotonic_ns()
         for batch in self._shared.rings.drain():
             for kind, records in self._splitter.split(batch):
-                self._writer.append(kind, records)
+                # first: a library that was mapped has no probes until then
                 self._follow(kind, records)
-        self._rescan(now_ns)
+                self._writer.append(kind, records)
         self._writer.loss(self._losses.sample(now_ns))
         if now_ns - self._second_ns >= _SECOND_NS:
             self._second_ns = now_ns
@@ -192,22 +188,18 @@ class Recorder:
             for tgid, time_ns in zip(records["tgid"].tolist(), records["time_ns"].tolist(), strict=True):
                 self._ended_processes[tgid] = time_ns
                 self._uprobes.forget(tgid)
+                self._uprobes.attach_process(tgid, time_ns)
                 self._describe(tgid)
-                self._uprobes.attach_process(tgid)
         elif kind == "process.map":
-            until_ns = time.monotonic_ns() + _MAPPING_NS
-            self._rescan_ns.update(dict.fromkeys(np.unique(records["tgid"]).tolist(), until_ns))
+            begins: dict[int, int] = {}
+            for tgid, begin_ns in zip(records["tgid"].tolist(), records["begin_ns"].tolist(), strict=True):
+                begins[tgid] = min(begin_ns, begins.get(tgid, begin_ns))
+            for tgid, begin_ns in begins.items():
+                self._uprobes.attach_process(tgid, begin_ns)
         elif kind == "process.exit":
             self._ended_threads.update(zip(records["tid"].tolist(), records["time_ns"].tolist(), strict=True))
         elif "function" in (records.dtype.names or ()):
             self._returned.append(records)
-
-    def _rescan(self, now_ns: int) -> None:
-        """Look for new libraries of processes that are mapping something, until the mapping must be there."""
-        for tgid, until_ns in list(self._rescan_ns.items()):
-            self._uprobes.attach_process(tgid)
-            if now_ns > until_ns:
-                del self._rescan_ns[tgid]
 
     def _each_second(self) -> None:
         for source in self._clocks:
@@ -354,6 +346,7 @@ class Recorder:
         if thread:
             self._fact("thread", thread_fact(tgid, child, time.monotonic_ns()))
         else:
+            self._uprobes.forget(child)
             self._describe(child)
 
     def _fact(self, name: str, data: Mapping[str, Any] | None) -> None:

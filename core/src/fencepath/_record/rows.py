@@ -37,7 +37,7 @@ class RowSplitter:
         """Yield (kind, records); records of one kind are in the order of the ring."""
         rows = batch.rows
         kinds = np.ndarray((len(rows),), np.uint16, rows, _KIND_OFFSET, (batch.class_bytes,))
-        numbers = np.unique(kinds)
+        numbers = np.flatnonzero(np.bincount(kinds))
         for number in numbers.tolist():
             mine = rows if len(numbers) == 1 else rows[kinds == number]
             known = self._kinds.get(number)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from fencepath._bpf.maps import Map
 from fencepath.errors import UsageError
 
-__all__ = ["Targets", "descendants", "process_exists"]
+__all__ = ["Targets", "check_process", "descendants", "process_exists", "threads_of"]
 
 
 class Targets:
@@ -36,8 +37,7 @@ class Targets:
         Raises:
             UsageError: there is no such process.
         """
-        if not process_exists(pid):
-            raise UsageError(f"there is no process {pid}; give the pid of a running one")
+        check_process(pid)
         self._tgids.update(_key(pid), _key(0))
         known: set[int] = set()
         while True:
@@ -58,12 +58,34 @@ def _key(number: int) -> bytes:
 
 
 def process_exists(pid: int) -> bool:
-    """Whether `pid` is a process (not a thread) that has not been reaped."""
+    """Whether `pid` is a process (not a thread) that runs; one that has ended and was not reaped does not."""
+    return not _why_not(pid)
+
+
+def check_process(pid: int) -> None:
+    """Do nothing if `pid` is a process that runs.
+
+    Raises:
+        UsageError: it is not; the message says what it is instead.
+    """
+    why = _why_not(pid)
+    if why:
+        raise UsageError(why)
+
+
+def _why_not(pid: int) -> str:
+    """Why `pid` is no running process, "" if it is one."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
-        return False
-    return f"\nTgid:\t{pid}\n" in text
+        return f"there is no process {pid}; give the pid of a running one"
+    fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    if fields.get("Tgid") != str(pid):
+        return f"{pid} is a thread of process {fields.get('Tgid')}; give the pid of the process"
+    # a leader that ended before its process's other threads is a zombie too
+    if fields.get("State", "")[:1] in ("Z", "X") and len(threads_of(pid)) <= 1:
+        return f"process {pid} has ended; give the pid of a running one"
+    return ""
 
 
 def threads_of(pid: int) -> list[int]:
@@ -75,7 +97,9 @@ def threads_of(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Yield `pid` and all processes it made, directly or not, that are there now."""
+    """Yield `pid` and all processes it made, directly or not, that are there now; never this one."""
+    if pid == os.getpid():
+        return
     yield pid
     for tid in threads_of(pid):
         try:

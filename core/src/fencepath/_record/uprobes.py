@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import defaultdict
@@ -23,6 +24,7 @@ from fencepath._libraries import (
     ProbePoint,
     cheapest_offset,
     find_known,
+    interpreter_of,
     mapped_libraries,
 )
 from fencepath._record.plan import MissingSet
@@ -94,9 +96,22 @@ class UprobeAttacher:
         self._gap = gap
         self._images = ImageCache()
         self._attached: dict[tuple[str, str], AttachedImage] = {}
-        self._seen: set[tuple[int, tuple[int, int, int]]] = set()
+        self._seen: set[tuple[int, tuple[int, int, int], str]] = set()
         self.missing: list[MissingSet] = []
         self._method = uprobe_attach_method() if self._sets else None
+        self._load_ahead()
+
+    def _load_ahead(self) -> None:
+        """Load the programs now: a library that is mapped later has no probes until they are."""
+        for loaded, table in self._tables():
+            for program in table.programs(self._detail):
+                for function in (program.exit, program.entry, program.once):
+                    with contextlib.suppress(FencepathError):  # said when it is to be attached
+                        self._load(loaded, function)
+
+    def _load(self, loaded: LoadedSet, program: str) -> int:
+        assert self._method is not None
+        return loaded.bpf.load(program, ProgramType.UPROBE, self._method.attach_type)
 
     @property
     def images(self) -> tuple[AttachedImage, ...]:
@@ -104,35 +119,44 @@ class UprobeAttacher:
         return tuple(self._attached.values())
 
     def attach_known(self, command: str, environ: Mapping[str, str]) -> None:
-        """Attach to the library files that a command will probably load."""
+        """Attach to the library files that a command will probably load, and to itself if it has their functions in it."""
         for loaded, table in self._tables():
             try:
                 found = find_known(table.libraries, command=command, environ=environ, site_globs=SITE_GLOBS)
+                executable = str(interpreter_of(command, environ))
             except UsageError:
                 return
-            for library in found:
+            for path in (executable, *(library.path for library in found)):
                 try:
-                    with ElfImage(library.path) as image:
-                        self._attach(loaded, table, image, library.path, library.path)
+                    with ElfImage(path) as image:
+                        if path != executable or self._is_inside(image, table):
+                            self._attach(loaded, table, image, path, path)
                 except (OSError, NotElfError) as error:
-                    self._miss(table, f"{library.path}: {error}")
+                    if path != executable:
+                        self._miss(table, f"{path}: {error}")
 
-    def attach_process(self, pid: int) -> None:
-        """Attach to the libraries that a process has mapped and that have no probes yet."""
+    def attach_process(self, pid: int, since_ns: int) -> None:
+        """Attach to the libraries that a process has mapped and that have no probes yet.
+
+        Args:
+            pid: process.
+            since_ns: CLOCK_MONOTONIC before which it has mapped nothing that was not looked at. What it called from then on
+                in a library without probes is not recorded: that is the gap.
+        """
         if not self._sets:
             return
-        seen_ns = time.monotonic_ns()
         try:
             mapped = mapped_libraries(pid)
         except (UsageError, MachineError):
             return
-        for library in mapped:
-            if (pid, library.identity) in self._seen:
-                continue
-            self._seen.add((pid, library.identity))
-            for loaded, table in self._tables():
-                if any(fnmatch(library.name, pattern) for pattern in table.libraries) or self._is_static(library, table):
-                    self._attach_mapped(loaded, table, library, seen_ns)
+        new = [library for library in mapped if (pid, library.identity, library.path_text) not in self._seen]
+        self._seen.update((pid, library.identity, library.path_text) for library in new)
+        # those told by their names come first, as each of the others has to be read
+        for wanted in (_is_named, self._is_static):
+            for library in new:
+                for loaded, table in self._tables():
+                    if wanted(library, table):
+                        self._attach_mapped(loaded, table, library, since_ns)
 
     def forget(self, pid: int) -> None:
         """Look at all mappings of a process again, after it became another program."""
@@ -149,16 +173,20 @@ class UprobeAttacher:
 
     def _is_static(self, library: MappedLibrary, table: CallTable) -> bool:
         """Whether an executable has the table's functions linked into it."""
-        if ".so" in library.name:
+        if ".so" in library.name or _is_named(library, table):
             return False
         try:
             image = self._images.image(library)
         except (NotElfError, MachineError):
             return False
-        probe = [function.name for function in table.selected(self._detail)][:8]
-        return image.is_executable and bool(image.defined(probe))
+        return self._is_inside(image, table)
 
-    def _attach_mapped(self, loaded: LoadedSet, table: CallTable, library: MappedLibrary, seen_ns: int) -> None:
+    def _is_inside(self, image: ElfImage, table: CallTable) -> bool:
+        """Whether a program has functions of the table that are on linked into it."""
+        symbols = (symbol for function in table.selected(self._detail) for symbol in function.symbols)
+        return image.is_executable and bool(image.defined(symbols))
+
+    def _attach_mapped(self, loaded: LoadedSet, table: CallTable, library: MappedLibrary, since_ns: int) -> None:
         try:
             image = self._images.image(library)
             attached = self._attach(loaded, table, image, library.open_path, library.path_text)
@@ -166,8 +194,8 @@ class UprobeAttacher:
             self._miss(table, f"{library.path_text}: {error}")
             return
         if attached is not None:
-            if attached.attached_ns > seen_ns:
-                self._gap(seen_ns, attached.attached_ns)
+            if attached.attached_ns > since_ns:
+                self._gap(since_ns, attached.attached_ns)
             self._note(
                 "library",
                 {
@@ -178,7 +206,7 @@ class UprobeAttacher:
                     "start": library.start,
                     "end": library.end,
                     "offset": library.offset,
-                    "mapped_ns": seen_ns,
+                    "mapped_ns": since_ns,
                     "attached_ns": attached.attached_ns,
                 },
             )
@@ -248,13 +276,17 @@ class UprobeAttacher:
         ]
         if not pairs:
             return
-        assert self._method is not None
-        fd = loaded.bpf.load(program, ProgramType.UPROBE, self._method.attach_type)
+        fd = self._load(loaded, program)
         offsets, cookies = zip(*pairs, strict=True)
         loaded.links.append(attach_uprobes(fd, path, offsets, cookies, returning=returning, method=self._method))
 
     def _miss(self, table: CallTable, why: str) -> None:
         self.missing.append(MissingSet(table.layer, "functions", why))
+
+
+def _is_named(library: MappedLibrary, table: CallTable) -> bool:
+    return any(fnmatch(library.name, pattern) for pattern in table.libraries)
+
 
 def _inode(path: str) -> str:
     status = os.stat(path)

@@ -65,7 +65,7 @@ def main() -> NoReturn:
         sys.exit(int(Exit.INTERRUPTED))
     except BrokenPipeError:
         # whoever read the output has seen enough; Python would complain when it flushes at exit
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         sys.exit(int(Exit.DONE))
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):

@@ -7,12 +7,12 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import typer
@@ -60,7 +60,7 @@ def record(
     path = output or _default_path(command, pid)
     require_root()
     run = _Run(path=path, as_json=as_json, limit_s=_seconds(duration))
-    options = {
+    options: dict[str, Any] = {
         "detail": asked,
         "exact": exact,
         "returns": not no_returns,
@@ -89,8 +89,9 @@ def require_root() -> None:
 def _detail(text: str | None, default: Detail) -> Detail:
     if text is None:
         return default
-    if text == "sync" or text == "launch" or text == "full":
-        return text
+    for known in ("sync", "launch", "full"):
+        if text == known:
+            return cast("Detail", known)
     raise UsageError(f"unknown detail {text!r}; use sync, launch or full")
 
 
@@ -131,7 +132,7 @@ class _Run:
         if not self._as_json:
             self._console.print(f"fencepath: {text}", markup=False)
 
-    def process(self, pid: int, layers: list[str] | None, options: dict[str, object]) -> int:
+    def process(self, pid: int, layers: list[str] | None, options: Mapping[str, Any]) -> int:
         """Record a running process until it ends, the time is over or a signal comes."""
         from fencepath._record.targets import descendants, process_exists
 
@@ -146,7 +147,7 @@ class _Run:
         self._result(recorder)
         return int(Exit.DONE)
 
-    def command(self, argv: list[str], identity: object, layers: list[str] | None, options: dict[str, object]) -> int:
+    def command(self, argv: list[str], identity: object, layers: list[str] | None, options: Mapping[str, Any]) -> int:
         """Record a command until it ends; its exit code is passed on."""
         from fencepath._record.command import HeldCommand, Identity
 
@@ -171,7 +172,7 @@ class _Run:
         return held.wait() if code is None else code
 
     @contextmanager
-    def _recorder(self, layers: list[str] | None, options: dict[str, object]) -> Iterator[Recorder]:
+    def _recorder(self, layers: list[str] | None, options: Mapping[str, Any]) -> Iterator[Recorder]:
         from fencepath._loader import load_plugins
         from fencepath._record.plan import make_plan
         from fencepath._record.recorder import Options, Recorder

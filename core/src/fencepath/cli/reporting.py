@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from fencepath.errors import UsageError
 
 if TYPE_CHECKING:
     from fencepath.analysis import Analysis
+    from fencepath.recording import Damage
     from fencepath.report import Report
     from fencepath.requests import Request
 
@@ -53,10 +55,10 @@ def report(
         raise typer.Exit(_strict(result, damaged=bool(recording.damage)))
 
 
-def warn_of_damage(damage: list[object] | object) -> None:
+def warn_of_damage(damage: Sequence[Damage]) -> None:
     """Say on standard error what of a recording cannot be read."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    for item in damage if isinstance(damage, list) else ():
+    for item in damage:
         console.print(f"fencepath: warning: {item.file}: {item.what}; `fencepath repair` makes the recording whole", markup=False)
 
 

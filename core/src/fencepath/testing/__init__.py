@@ -14,7 +14,8 @@ In a plugin's tests::
 
 Fixtures come with the pytest plugin that fencepath installs: ``live_recording`` records a command and opens the recording,
 ``recording_from`` opens one made by hand from records, ``system_from`` gives a machine of saved tracefs formats, and the
-marker ``bpf`` says that a test needs root and BPF.
+marker ``bpf`` says that a test needs root and BPF. :func:`without_events` takes tracepoints from a machine, to see what a
+plugin does on a kernel that lacks them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fencepath.testing._declared import without_events as without_events
     from fencepath.testing.clock import FakeClock as FakeClock
     from fencepath.testing.conformance import PluginConformance as PluginConformance
     from fencepath.testing.fixtures import LiveRecording as LiveRecording
@@ -37,10 +39,11 @@ __all__ = [
     "Recorded",
     "RecordingFrom",
     "SystemFrom",
+    "without_events",
     "write_recording",
 ]
 
-_HOMES = {"FakeClock": "clock", "PluginConformance": "conformance"}
+_HOMES = {"FakeClock": "clock", "PluginConformance": "conformance", "without_events": "_declared"}
 
 
 def __getattr__(name: str) -> object:

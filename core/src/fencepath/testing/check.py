@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fencepath._loader import load_plugins
-from fencepath._record.plan import make_plan
+from fencepath._loader import LoadedPlugin, PluginProblem, load_plugins
+from fencepath._record.plan import PlannedSet
 from fencepath.errors import FencepathError, UsageError
-from fencepath.plugin import Check
+from fencepath.plugin import ENTRY_POINT_GROUP, Check, Verdict
 from fencepath.system import System
 from fencepath.testing import requirements
+from fencepath.testing._declared import Way, ways
 
 __all__ = ["check_layer"]
 
@@ -22,7 +24,8 @@ def check_layer(name: str, formats: Path | None = None) -> list[Check]:
 
     Args:
         name: its layer.
-        formats: folder of saved tracefs formats; None checks against this machine, and loads its programs if this is root.
+        formats: folder of saved tracefs formats; None checks against this machine. As root its programs are compiled and
+            loaded too, with the formats of the one and the verifier of this machine.
 
     Raises:
         UsageError: no such layer, or no such folder.
@@ -32,7 +35,7 @@ def check_layer(name: str, formats: Path | None = None) -> list[Check]:
     registry = load_plugins()
     broken = [problem for problem in registry.problems if problem.plugin == name]
     if broken:
-        return [Check(name=problem.stage, verdict="refuse", evidence=problem.message) for problem in broken]
+        return _broken(name, broken)
     if name not in registry.plugins:
         raise UsageError(f"no layer {name}; there are {', '.join(sorted(registry.plugins))}")
     plugin = registry.plugins[name]
@@ -43,20 +46,72 @@ def check_layer(name: str, formats: Path | None = None) -> list[Check]:
         _run("probes are data", lambda: requirements.probes_are_data(plugin, system)),
         _run("records match the C layout", lambda: requirements.records_match_c_layout(plugin, system)),
         _run("decoder survives random bytes", lambda: requirements.decoder_survives_random_bytes(plugin, system)),
+        _run("keys are filled", lambda: requirements.keys_are_filled(plugin, system)),
+        _run("span attributes are plain", lambda: requirements.span_attributes_are_plain(plugin, system)),
+        *(
+            _run("imports without root", lambda: requirements.imports_without_root(module))
+            for module in {point.module for point in _points(name)}
+        ),
     ]
-    if formats is None and os.geteuid() == 0:
-        checks.append(_run("BPF compiles and loads", lambda: requirements.bpf_compiles_and_loads(plugin, system)))
-    plan = make_plan(registry, system, [name])
-    checks += [Check(name=f"probe set {p.probe_set.name}", verdict="ok", evidence="possible") for p in plan.sets if p.plugin is plugin]
-    checks += [Check(name=f"probe set {m.probe}", verdict="degrade", evidence=m.why) for m in plan.missing if m.layer == name]
+    if os.geteuid() == 0:
+        checks.append(_run("BPF compiles and loads", lambda: _programs(plugin, system)))
+    if any(check.name == "probes are data" and check.verdict == "ok" for check in checks):
+        checks += _probe_sets(plugin, system)
     return checks
 
 
-def _run(name: str, action: Callable[[], None]) -> Check:
+def _points(name: str) -> importlib.metadata.EntryPoints:
+    return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)
+
+
+def _broken(name: str, problems: list[PluginProblem]) -> list[Check]:
+    """Say why a plugin did not load; its hooks are looked at once more, as that can say what to mend."""
+    checks = [Check(name=problem.stage, verdict="refuse", evidence=problem.message) for problem in problems]
+    if not any(problem.stage == "import" for problem in problems):
+        checks += [_run("hooks are known", lambda: requirements.hooks_are_known(point.load())) for point in _points(name)]
+    return checks
+
+
+def _programs(plugin: LoadedPlugin, system: System) -> str:
+    loaded = requirements.bpf_compiles_and_loads(plugin, system)
+    return f"{loaded} programs" if loaded else "nothing is possible there, so nothing was tried"
+
+
+def _probe_sets(plugin: LoadedPlugin, system: System) -> Iterator[Check]:
+    """Which alternative of each probe set the machine has, and why not one before it."""
+    found: dict[str, Check] = {}
+    lacking: dict[str, list[str]] = {}
+    for way in ways(plugin, system):
+        name = f"probe set {way.probe_set.name}"
+        if name in found:
+            continue
+        planned = way.resolve(plugin, system)
+        if isinstance(planned, str):
+            lacking.setdefault(name, []).append(f"{way.name}: {planned}")
+            continue
+        found[name] = _possible(name, way, planned, lacking.get(name, []))
+    for name, whys in lacking.items():
+        found.setdefault(name, Check(name=name, verdict="degrade", evidence="; ".join(whys), cost="it is not recorded there"))
+    yield from found.values()
+
+
+def _possible(name: str, way: Way, planned: PlannedSet, lacking: list[str]) -> Check:
+    events = [program.resolved for program in planned.programs]
+    said = [f"possible by {', '.join(dict.fromkeys(event.name for event in events))}" if events else "possible"]
+    said += [f"{event.name} does not give {', '.join(event.absent)}" for event in events if event.absent]
+    said += [f"instead of {why}" for why in (*lacking, *(why for event in events for why in event.why_not))]
+    loses = way.alternative.loses
+    verdict: Verdict = "degrade" if loses else "ok"
+    return Check(name=name, verdict=verdict, evidence="; ".join(said), cost=loses)
+
+
+def _run(name: str, action: Callable[[], str | None]) -> Check:
     try:
-        action()
+        evidence = action() or "yes"
     except AssertionError as error:
         return Check(name=name, verdict="refuse", evidence=str(error))
     except (FencepathError, OSError) as error:
         return Check(name=name, verdict="refuse", evidence=f"{type(error).__name__}: {error}")
-    return Check(name=name, verdict="ok", evidence="yes")
+    except Exception as error:  # noqa: BLE001 - a plugin's hook may raise anything
+        return Check(name=name, verdict="refuse", evidence=f"a hook raised {type(error).__name__}: {error}")
+    return Check(name=name, verdict="ok", evidence=evidence)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,9 @@ __all__ = [
     "recording_from_in",
     "write_recording",
 ]
+
+
+_LONGEST_S = 120
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -79,11 +83,24 @@ def live_recording_in(tmp_path: Path) -> LiveRecording:
         count += 1
         path = tmp_path / f"live{count}.fencepath"
         words = [sys.executable, "-m", "fencepath", "record", "-o", str(path), *options, "--", *command]
-        done = subprocess.run(words, env={**os.environ, **(environ or {})}, capture_output=True, text=True, check=False, timeout=120)
-        assert (path / "manifest.json").exists(), f"nothing was recorded: {done.stderr}"
-        return Recorded(open_recording(path), done.returncode, done.stdout, done.stderr)
+        code, output, errors = _run(words, {**os.environ, **(environ or {})})
+        assert (path / "manifest.json").exists(), f"nothing was recorded: {errors}"
+        return Recorded(open_recording(path), code, output, errors)
 
     return run
+
+
+def _run(words: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run to the end; what takes too long is ended with everything that it started."""
+    with subprocess.Popen(
+        words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=_LONGEST_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.returncode, output, errors
 
 
 def write_recording(
@@ -133,4 +150,3 @@ def recording_from_in(tmp_path: Path) -> RecordingFrom:
         return write_recording(tmp_path / f"made{count}.fencepath", records, functions=functions, facts=facts)
 
     return make
-

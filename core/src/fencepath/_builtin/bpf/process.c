@@ -61,7 +61,7 @@ int on_exec(void *ctx) {
     fp_fill(&r->h, FP_KIND_PROCESS_EXEC, FP_TASK);
     r->old_tid = old_tid;
     r->reserved = 0;
-    fp_submit(r);
+    fp_submit_urgent(r);
     return 0;
 }
 
@@ -86,18 +86,42 @@ int on_exit(void *ctx) {
 #define PROT_EXEC 0x4
 #define MAP_ANONYMOUS 0x20
 
-/* At entry: the mapping is there some microseconds later, which user space allows for. */
+/* By tid: when a thread asked for a mapping that is to be announced. One whose thread died meanwhile is pushed out. */
+BPF_TABLE("lru_hash", u32, u64, process_mapping, 4096);
+
 int on_map(void *ctx) {
-    struct fp_process_map *r;
+    u64 begin_ns;
+    u32 tid;
 
     if (!(FP_FIELD_sys_enter_mmap_prot(ctx) & PROT_EXEC) || (FP_FIELD_sys_enter_mmap_map_flags(ctx) & MAP_ANONYMOUS))
         return 0;
     if (!fp_is_target())
         return 0;
-    r = FP_RESERVE(struct fp_process_map, FP_KIND_PROCESS_MAP);
-    if (!r)
+    tid = (u32)bpf_get_current_pid_tgid();
+    begin_ns = fp_now();
+    if (process_mapping.update(&tid, &begin_ns))
+        fp_lost(FP_KIND_PROCESS_MAP, FP_STAGE_MAP_FULL);
+    return 0;
+}
+
+/* When the mapping is there, so that one look at the process's maps finds it. */
+int on_mapped(void *ctx) {
+    struct fp_process_map *r;
+    u64 *begin_ns;
+    u32 tid;
+
+    if (!fp_is_target())
         return 0;
-    fp_fill(&r->h, FP_KIND_PROCESS_MAP, FP_TASK);
-    fp_submit_urgent(r);
+    tid = (u32)bpf_get_current_pid_tgid();
+    begin_ns = process_mapping.lookup(&tid);
+    if (!begin_ns)
+        return 0;
+    r = FP_RESERVE(struct fp_process_map, FP_KIND_PROCESS_MAP);
+    if (r) {
+        fp_fill(&r->h, FP_KIND_PROCESS_MAP, FP_TASK);
+        r->begin_ns = *begin_ns;
+        fp_submit_urgent(r);
+    }
+    process_mapping.delete(&tid);
     return 0;
 }

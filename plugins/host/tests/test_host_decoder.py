@@ -11,13 +11,13 @@ import pytest
 
 from fencepath._engine.activities import ActivityTable
 from fencepath._engine.join import run_join
-from fencepath._loader import load_plugins
-from fencepath._record.plan import Plan, make_plan
 from fencepath.entities import NO_ENTITY, Entities
 from fencepath.events import Batch, columns_of, kind_of
 from fencepath.joins import Confidence, JoinRule, Order
+from fencepath.plugin import Alternative, TracepointProbe
 from fencepath.records import Flags, RecordLayout, Records
 from fencepath.system import System
+from fencepath.tracepoints import Resolved
 from fencepath_host import plugin
 from fencepath_host.decoder import HostDecoder
 from fencepath_host.events import IRQ, IRQ_LAYOUT, SWITCH, SWITCH_LAYOUT, WAKING, WAKING_LAYOUT, Irq, Switch, Waking
@@ -103,26 +103,39 @@ def test_an_interrupt_is_the_cause_of_the_wake_ups_in_it() -> None:
     assert (edges.order, edges.confidence) == (Order.START_START, Confidence.EXACT)
 
 
-def _plan(formats: str) -> Plan:
-    registry = load_plugins({"host": plugin}, entry_points=False)
-    system = System.from_formats(FORMATS / formats, detail="sync")
-    return make_plan(registry, system, ["host"])
+def _possible(formats: str) -> list[tuple[Alternative, dict[str, Resolved]]]:
+    """The alternatives that a machine has in full, best first, with what their programs read."""
+    system = System.from_formats(FORMATS / formats)
+    (probe_set,) = plugin.fencepath_probes(system)
+    found: list[tuple[Alternative, dict[str, Resolved]]] = []
+    for alternative in probe_set.alternatives:
+        probes = [probe for probe in alternative.probes if isinstance(probe, TracepointProbe)]
+        resolved = {probe.program: probe.record.resolve(system.tracepoints) for probe in probes}
+        there = {program: record for program, record in resolved.items() if isinstance(record, Resolved)}
+        if len(there) == len(alternative.probes):
+            found.append((alternative, there))
+    return found
 
 
 def test_fields_are_found_by_name() -> None:
     """In 5.10 sched_waking has a field ``success`` before the CPU; the file is that of 6.18 with this field added."""
-    (planned,) = (found for found in _plan("success_field").sets if found.plugin.name == "host")
-    (waking,) = (program.resolved for program in planned.programs if program.program == "on_waking")
-    offsets = {binding.take.target: binding.field.offset for binding in waking.bindings if binding.field}
-    assert offsets == {"wakee_tid": 24, "target_cpu": 36}
-    assert not planned.alternative.loses
+    best, programs = _possible("success_field")[0]
+    bindings = programs["on_waking"].bindings
+    assert {bound.take.target: bound.field.offset for bound in bindings if bound.field} == {
+        "wakee_tid": 24,
+        "target_cpu": 36,
+    }
+    assert set(best.gives) == set(LAYOUTS)
+    assert not best.loses
 
 
 def test_without_interrupts_the_rest_is_recorded_and_the_loss_is_said() -> None:
-    plan = _plan("without_irq")
-    (planned,) = (found for found in plan.sets if found.plugin.name == "host")
-    assert planned.alternative.gives == (SWITCH, WAKING)
-    assert any("interrupts" in missing.why for missing in plan.missing if missing.layer == "host")
+    ((only, programs),) = _possible("without_irq")
+    assert only.gives == (SWITCH, WAKING)
+    assert set(programs) == {"on_switch", "on_waking"}
+    assert only.bpf is not None
+    assert only.bpf.defines["HOST_INTERRUPTS"] == 0
+    assert "interrupts" in only.loses
 
 
 def test_checks_say_what_is_missing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.bpf
 
 Ints = npt.NDArray[np.int64]
 MS = 1_000_000
+ERROR = 0.01
+"""What the program's own clock readings and a kernel thread that cuts in may be off, as a share."""
 DEAD = 0x30
 """Bits of ``prev_state``: the thread has ended."""
 
@@ -134,10 +137,12 @@ def test_every_block_and_wake_up_of_two_threads(workload: Path, attached: LiveLa
     ping, pong = run.one("ping"), run.one("pong")
     switches, wakings = attached.batch(SWITCH), attached.batch(WAKING)
     run.end()
-    assert wakers(wakings, pong)[ping] == rounds
-    assert wakers(wakings, ping)[pong] == rounds
-    first_ns = int(wakings["time_ns"][(wakings["wakee_tid"] == pong) & (wakings["tid"] == ping)][0])
-    handing_over = switches.take(switches["time_ns"] > first_ns)
+    # before that they waited for one another to write to standard output, or to be moved to the CPU
+    start_ns = run.all("starts")[ping]
+    handing_over = switches.take(switches["time_ns"] > start_ns)
+    wakings = wakings.take(wakings["time_ns"] > start_ns)
+    assert wakers(wakings, pong) == {ping: rounds}
+    assert wakers(wakings, ping) == {pong: rounds}
     assert out_of(handing_over, ping)["blocked"] == rounds
     # it waited for the first byte already
     assert out_of(handing_over, pong)["blocked"] == rounds - 1
@@ -177,12 +182,12 @@ def test_a_busy_thread_is_running(workload: Path, attached: LiveLayers) -> None:
     begin, end, used = run.all("window")[tid], run.all("until")[tid], run.all("used")[tid]
     running = intervals(states_of(attached, tid), RunState.RUNNING, begin, end)
     run.end()
-    assert abs(total(running) - used) < MS
-    assert total(running) > 0.99 * (end - begin)
+    assert total(running) == pytest.approx(used, rel=ERROR)
+    assert total(running) == pytest.approx(end - begin, rel=ERROR)
 
 
 def test_two_threads_on_one_cpu_are_preempted_in_turn(workload: Path, attached: LiveLayers) -> None:
-    run = Run(workload, attached, "share", "350")
+    run = Run(workload, attached, "share", "650")
     one, two = run.all("runs")
     begin = max(run.all("window").values())
     end = min(run.all("until").values())
@@ -190,10 +195,10 @@ def test_two_threads_on_one_cpu_are_preempted_in_turn(workload: Path, attached: 
     run.end()
     running = {tid: intervals(states[tid], RunState.RUNNING, begin, end) for tid in states}
     preempted = {tid: intervals(states[tid], RunState.PREEMPTED, begin, end) for tid in states}
-    assert abs(total(running[one]) + total(running[two]) - (end - begin)) < MS
+    assert total(running[one]) + total(running[two]) == pytest.approx(end - begin, rel=ERROR)
     for mine, other in ((one, two), (two, one)):
         assert total(running[mine]) + total(preempted[mine]) == end - begin
-        assert abs(total(running[mine]) - total(preempted[other])) < MS
+        assert total(running[mine]) == pytest.approx(total(preempted[other]), rel=ERROR)
         assert preempted[mine]
     # each went on when the other had its turn: the intervals come one after the other
     turns = sorted([(span, one) for span in _long(running[one])] + [(span, two) for span in _long(running[two])])
@@ -201,7 +206,7 @@ def test_two_threads_on_one_cpu_are_preempted_in_turn(workload: Path, attached: 
     assert all(before[1] != after[1] for before, after in pairwise(turns))
     for tid in (one, two):
         window = intervals(states[tid], RunState.RUNNING, run.all("window")[tid], run.all("until")[tid])
-        assert abs(total(window) - run.all("used")[tid]) < MS
+        assert total(window) == pytest.approx(run.all("used")[tid], rel=ERROR)
 
 
 def _long(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -224,17 +229,19 @@ def test_a_thread_of_nobody_is_not_recorded(workload: Path) -> None:
 
 
 def test_interrupts_that_touch_a_target(tmp_path: Path) -> None:
-    path = tmp_path / "blocks"
-    with path.open("wb") as file:
+    written = tmp_path / "blocks"
+    with written.open("wb") as file:
         file.write(os.urandom(1 << 20))
         os.fsync(file.fileno())
 
     def read_all() -> bool:
-        with path.open("rb", buffering=0) as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            while file.read(4096):
-                pass
+        """From the device below: one of the files lies on a disk, or is shared by a host."""
+        for path in (written, Path(sys.executable).resolve()):
+            with path.open("rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                while file.read(4096):
+                    pass
         return bool(len(live.records(IRQ)))
 
     with live_layers({"host": host}) as live:

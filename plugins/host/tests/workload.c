@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -99,6 +100,7 @@ static void *ping(void *unused)
 	settle(SCHED_FIFO, 1);
 	take(begin[0]);
 	nap(20000000); /* pong waits by now */
+	say("starts", gettid(), now(CLOCK_MONOTONIC));
 	for (int i = 0; i < rounds; i++) {
 		pass(there[1]);
 		take(back[0]);
@@ -140,7 +142,7 @@ static void pingpong(int before)
 /* Runs until stop, or until a time; says when it began and ended, and for how long it was on a CPU. */
 static void *run(void *shares)
 {
-	uint64_t from, used;
+	uint64_t from, until, used;
 
 	settle(shares ? SCHED_RR : SCHED_FIFO, 1);
 	say("runs", gettid(), 0);
@@ -151,8 +153,9 @@ static void *run(void *shares)
 	while (!stop && (!until_ns || now(CLOCK_MONOTONIC) < until_ns))
 		;
 	used = now(CLOCK_THREAD_CPUTIME_ID) - used;
+	until = now(CLOCK_MONOTONIC);
 	say("window", gettid(), from);
-	say("until", gettid(), now(CLOCK_MONOTONIC));
+	say("until", gettid(), until);
 	say("used", gettid(), used);
 	return NULL;
 }
@@ -253,6 +256,7 @@ static void *transmit(void *unused)
 {
 	settle(SCHED_FIFO, 1);
 	say("sends", gettid(), 0);
+	nap(50000000); /* the other one waits by then */
 	for (int i = 0; i < rounds; i++) {
 		nap(2000000);
 		if (sendto(sender, "x", 1, 0, (struct sockaddr *)&address, sizeof(address)) != 1)
@@ -283,6 +287,9 @@ int main(int argc, char **argv)
 	const char *what = argv[1];
 
 	rounds = atoi(argv[argc - 1]);
+	/* no thread waits for a page of this program */
+	if (mlockall(MCL_CURRENT | MCL_FUTURE))
+		abort();
 	say("main", getpid(), 0);
 	if (!strcmp(what, "pingpong")) {
 		pingpong(!strcmp(argv[2], "before"));

@@ -255,7 +255,9 @@ def _refusal(method: UprobeMethod) -> str | None:
             os.close(program)
     except AttachError as error:
         return bpf.error_text(error.errno)
-    except (OSError, MachineError) as error:
+    except OSError as error:
+        return bpf.error_text(error.errno or 0)
+    except MachineError as error:
         return str(error)
     finally:
         os.close(memory)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -78,7 +79,11 @@ def _execute(package: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[_MODULE] = module
     try:
-        spec.loader.exec_module(module)
+        with warnings.catch_warnings():
+            # BCC before 0.29 has escapes in its regular expressions of which newer Pythons complain when they compile them
+            warnings.simplefilter("ignore", SyntaxWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            spec.loader.exec_module(module)
     except (ImportError, OSError, AttributeError) as error:
         for name in [name for name in sys.modules if name.partition(".")[0] == _MODULE]:
             del sys.modules[name]

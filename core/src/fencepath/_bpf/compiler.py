@@ -32,6 +32,7 @@ INCLUDE_FOLDER = Path(__file__).parent.parent / "bpf"
 _SHIM = INCLUDE_FOLDER / "shim"
 _KERNEL_SOURCE = "BCC_KERNEL_SOURCE"
 _LOG_BYTES = (1 << 18, 1 << 24)
+_TEMPORARY_REMEDY = "free some space for temporary files, or set TMPDIR to another folder"
 _STATISTICS = ("processed ", "verification time ", "stack depth ", "mark_precise:")
 
 # BCC reads the environment, changes the working directory and writes to standard error while it compiles.
@@ -128,6 +129,16 @@ class BpfObject:
 
 def _compile(text: str, macros: list[str], headers: Mapping[str, str], folders: list[Path]) -> tuple[BPF, str]:
     compiler: type[BPF] = import_bcc().BPF
+    try:
+        return _compile_by(compiler, text, macros, headers, folders)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise MachineError(f"bpf programs cannot be compiled: {why}", _TEMPORARY_REMEDY) from error
+
+
+def _compile_by(
+    compiler: type[BPF], text: str, macros: list[str], headers: Mapping[str, str], folders: list[Path]
+) -> tuple[BPF, str]:
     with _compiling, tempfile.TemporaryDirectory(prefix="fencepath-") as generated, _kernel_source():
         for name, content in headers.items():
             Path(generated, name).write_text(content)

@@ -39,6 +39,7 @@ __all__ = [
     "possible_cpus",
     "prog_load",
     "prog_recursion_misses",
+    "prog_run",
     "raise_file_limit",
 ]
 
@@ -59,6 +60,7 @@ class _Command(enum.IntEnum):
     MAP_DELETE_ELEM = 3
     MAP_GET_NEXT_KEY = 4
     PROG_LOAD = 5
+    PROG_TEST_RUN = 10
     OBJ_GET_INFO_BY_FD = 15
     MAP_LOOKUP_BATCH = 24
     LINK_CREATE = 28
@@ -276,6 +278,14 @@ def prog_load(
         attach_type or 0,
     )
     return _bpf(_Command.PROG_LOAD, attributes)
+
+
+def prog_run(fd: int) -> int:
+    """Run a program of type RAW_TRACEPOINT once, here and now (5.10+), and return the lower half of what it returns."""
+    attributes = _attributes("IIIIQQIIIIQQIII", fd, *[0] * 14)
+    _bpf(_Command.PROG_TEST_RUN, attributes)
+    result: int = struct.unpack_from("=I", attributes.raw, 4)[0]
+    return result
 
 
 def prog_recursion_misses(fd: int) -> int:

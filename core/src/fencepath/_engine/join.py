@@ -26,7 +26,7 @@ def run_join(rule: JoinRule, table: ActivityTable, error_ns: int) -> list[EdgeBa
     causes, cause_key = causes[cause_key >= 0], cause_key[cause_key >= 0]
     keyed = effect_key >= 0
     sure, unsure, found = _match(rule, table, causes, cause_key, effects[keyed], effect_key[keyed], error_ns)
-    unmatched = len(effects) - found
+    unmatched = int(np.count_nonzero(keyed)) - found
     edges = [_edges(rule, sure, rule.confidence, unmatched, 0)]
     if len(unsure):
         edges.append(_edges(rule, unsure, Confidence.INFERRED, 0, len(np.unique(unsure[:, 1]))))

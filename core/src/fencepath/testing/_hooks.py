@@ -14,16 +14,19 @@ from fencepath.plugin import LayerSpecs
 
 __all__ = ["hooks_are_known", "imports_without_root"]
 
-_SPECS = {name: value for name, value in vars(LayerSpecs).items() if name.startswith("fencepath_")}
+_PREFIX = "fencepath_"
+_SPECS = {name: value for name, value in vars(LayerSpecs).items() if name.startswith(_PREFIX)}
 
 
 def hooks_are_known(module: object) -> None:
     """Everything called ``fencepath_*`` in the plugin is a hook, takes what the hook gives, and is marked as one."""
-    hooks = [name for name in dir(module) if name.startswith("fencepath_") and inspect.isroutine(getattr(module, name))]
+    hooks = [name for name in dir(module) if name.startswith(_PREFIX) and inspect.isroutine(getattr(module, name))]
     for name in hooks:
         if name not in _SPECS:
-            close = difflib.get_close_matches(name, _SPECS, 1)
-            hint = f"did you mean {close[0]}?" if close else f"the hooks are {', '.join(sorted(_SPECS))}"
+            close = difflib.get_close_matches(
+                name.removeprefix(_PREFIX), [known.removeprefix(_PREFIX) for known in _SPECS], 1
+            )
+            hint = f"did you mean {_PREFIX}{close[0]}?" if close else f"the hooks are {', '.join(sorted(_SPECS))}"
             raise AssertionError(f"there is no hook {name}; {hint}")
         _check_arguments(name, getattr(module, name))
         marked = hasattr(getattr(module, name), "fencepath_impl")
@@ -38,7 +41,9 @@ def _check_arguments(name: str, hook: object) -> None:
         optional = parameter.default is not parameter.empty
         known = argument in given and not optional
         what = f"{name} gives {', '.join(given)}" if given else f"{name} gives no argument"
-        assert known, f"{name} asks for {argument}{' with a default' if optional else ''}, but {what}; take what you need by those names"
+        assert known, (
+            f"{name} asks for {argument}{' with a default' if optional else ''}, but {what}; take what you need by those names"
+        )
 
 
 def imports_without_root(module: str) -> None:

@@ -17,7 +17,13 @@ from fencepath.plugin import Alternative, CallProbe, LayerInfo, ProbeSet, Syscal
 from fencepath.system import System
 from fencepath.testing._declared import Way, probe_sets, ways
 
-__all__ = ["README_SECTIONS", "kinds_are_well_formed", "probes_are_data", "readme_has_sections", "rules_name_known_kinds"]
+__all__ = [
+    "README_SECTIONS",
+    "kinds_are_well_formed",
+    "probes_are_data",
+    "readme_has_sections",
+    "rules_name_known_kinds",
+]
 
 README_SECTIONS = ("What it sees", "Needs", "Costs", "Caveats", "Join keys")
 
@@ -25,7 +31,7 @@ _ROLE_COLUMNS: Mapping[Role, tuple[str, ...]] = {
     Role.RUN_STATE: ("prev_tid", "prev_state", "next_tid"),
     Role.WAKE: ("wakee_tid",),
 }
-_ENGINE_KEYS = frozenset(("thread", "process"))
+_ENGINE_KEYS = ("thread", "process")
 
 
 def kinds_are_well_formed(plugin: LoadedPlugin) -> None:
@@ -35,16 +41,20 @@ def kinds_are_well_formed(plugin: LoadedPlugin) -> None:
             columns = columns_of(event)
         except TypeError as error:
             raise AssertionError(f"{kind}: {error}") from error
-        assert tuple(columns)[: len(HEAD_COLUMNS)] == HEAD_COLUMNS, f"{kind}: derive the class from fencepath.events.Event"
+        assert tuple(columns)[: len(HEAD_COLUMNS)] == HEAD_COLUMNS, (
+            f"{kind}: derive the class from fencepath.events.Event"
+        )
         assert hasattr(event, "info"), f"{kind}: the class says nothing of its role; give it info = KindInfo(role=...)"
         assert event.info.version >= 1, f"{kind}: versions begin with 1"
         assert event.__dict__.get("__doc__"), f"{kind}: say in a docstring what one event is; the docs are made of it"
         names = [key.column for key in event.info.keys]
         assert len(set(names)) == len(names), f"{kind}: a key is named twice"
-        clash = set(names) & _ENGINE_KEYS
+        clash = set(names).intersection(_ENGINE_KEYS)
         assert not clash, f"{kind}: the keys {', '.join(sorted(clash))} are every event's already"
         lacking = set(_ROLE_COLUMNS.get(event.info.role, ())) - set(columns)
-        assert not lacking, f"{kind}: a kind with the role {event.info.role} needs the columns {', '.join(sorted(lacking))}"
+        assert not lacking, (
+            f"{kind}: a kind with the role {event.info.role} needs the columns {', '.join(sorted(lacking))}"
+        )
 
 
 def probes_are_data(plugin: LoadedPlugin, system: System) -> None:
@@ -56,7 +66,9 @@ def probes_are_data(plugin: LoadedPlugin, system: System) -> None:
     sets = probe_sets(plugin, system)
     for probe_set in sets:
         assert isinstance(probe_set, ProbeSet), f"fencepath_probes returned {probe_set!r}, not a ProbeSet"
-        assert probe_set.detail in DETAILS, f"{probe_set.name}: unknown detail {probe_set.detail!r}; use {', '.join(DETAILS)}"
+        assert probe_set.detail in DETAILS, (
+            f"{probe_set.name}: unknown detail {probe_set.detail!r}; use {', '.join(DETAILS)}"
+        )
         assert probe_set.alternatives, f"{probe_set.name}: a probe set needs at least one alternative"
     names = [probe_set.name for probe_set in sets]
     assert len(set(names)) == len(names), "two probe sets have one name; the manifest tells them apart by it"
@@ -77,7 +89,9 @@ def _check_way(plugin: LoadedPlugin, way: Way) -> None:
     silent = sorted(set(way.layouts) - gives)
     assert not silent, f"{way.name}: records {', '.join(silent)}, which is not in gives"
     if alternative.bpf is not None:
-        assert alternative.bpf.path.is_file(), f"{way.name}: there is no BPF source {alternative.bpf.path}; is it in the wheel?"
+        assert alternative.bpf.path.is_file(), (
+            f"{way.name}: there is no BPF source {alternative.bpf.path}; is it in the wheel?"
+        )
     calls = any(isinstance(probe, CallProbe) for probe in alternative.probes)
     needs = calls or any(getattr(probe, "program", "") for probe in alternative.probes)
     assert alternative.bpf is not None or not needs, (
@@ -88,9 +102,7 @@ def _check_way(plugin: LoadedPlugin, way: Way) -> None:
 
 
 def _check_tables(alternatives: Iterable[Alternative]) -> None:
-    tables = {
-        probe.table.recorded for each in alternatives for probe in each.probes if isinstance(probe, CallProbe)
-    }
+    tables = {probe.table.recorded for each in alternatives for probe in each.probes if isinstance(probe, CallProbe)}
     assert len(tables) <= 1, "two call tables: a recording keeps the functions of one table a layer, so make them one"
 
 
@@ -119,7 +131,9 @@ def _check_requires(rule: JoinRule | GraphRule, registry: Registry) -> None:
             f"{', '.join(sorted(registry.plugins[layer].kinds)) or 'no kinds'}"
         )
         newest = registry.kinds[kind].version
-        assert int(version or 1) <= newest, f"rule {rule.name} requires {requirement}, but version {newest} is the newest"
+        assert int(version or 1) <= newest, (
+            f"rule {rule.name} requires {requirement}, but version {newest} is the newest"
+        )
 
 
 def _check_join(rule: JoinRule, plugin: LoadedPlugin, registry: Registry) -> None:
@@ -157,4 +171,3 @@ def readme_has_sections(readme: Path) -> None:
         match = re.search(rf"^## {re.escape(section)}[ ]*\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
         assert match, f"{readme.name} has no section '## {section}'"
         assert match[1].strip(), f"{readme.name}: the section '{section}' is empty"
-

@@ -39,7 +39,10 @@ def records_match_c_layout(plugin: LoadedPlugin, system: System) -> None:
         FileNotFoundError: there is no C compiler.
     """
     own = dict.fromkeys(
-        layout for way in ways(plugin, system) for kind, layout in way.layouts.items() if kind not in way.written_by_core
+        layout
+        for way in ways(plugin, system)
+        for kind, layout in way.layouts.items()
+        if kind not in way.written_by_core
     )
     if not own:
         return
@@ -49,7 +52,9 @@ def records_match_c_layout(plugin: LoadedPlugin, system: System) -> None:
         raise FileNotFoundError("no C compiler: install gcc")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "layout.c").write_text(_layout_program(list(own)))
-        built = subprocess.run([compiler, "-o", "layout", "layout.c"], cwd=folder, capture_output=True, text=True, check=False)
+        built = subprocess.run(
+            [compiler, "-o", "layout", "layout.c"], cwd=folder, capture_output=True, text=True, check=False
+        )
         reason = next((line for line in built.stderr.splitlines() if "error:" in line), built.stderr)
         assert built.returncode == 0, f"the C structs of the layouts do not compile; {reason}"
         seen = subprocess.run([f"{folder}/layout"], check=True, capture_output=True, text=True).stdout
@@ -89,9 +94,12 @@ def _layout_lines(layout: RecordLayout) -> str:
         fields = layout.dtype.fields
     except (KeyError, TypeError, ValueError) as error:
         types = ", ".join(dict.fromkeys(field.type for field in layout.fields))
-        raise AssertionError(f"{layout.kind}: a field has a type that records do not have ({types}): {error}") from error
-    assert fields is not None
-    lines = [f"{layout.kind} {layout.size_bytes}", *(f"  {f.name} {fields[f.name][1]}" for f in layout.fields[_HEADER_FIELDS:])]
+        raise AssertionError(
+            f"{layout.kind}: a field has a type that records do not have ({types}): {error}"
+        ) from error
+    offsets = {str(name): field[1] for name, field in (fields or {}).items()}
+    names = [field.name for field in layout.fields[_HEADER_FIELDS:]]
+    lines = [f"{layout.kind} {layout.size_bytes}", *(f"  {name} {offsets[name]}" for name in names)]
     return "\n".join(lines) + "\n"
 
 
@@ -109,7 +117,9 @@ def decoder_survives_random_bytes(plugin: LoadedPlugin, system: System, rounds: 
             if (layout, functions) in tried:
                 continue
             tried.add((layout, functions))
-            later = layout if kind in way.written_by_core else RecordLayout(kind, (*layout.fields, Field("later", "u64")))
+            later = (
+                layout if kind in way.written_by_core else RecordLayout(kind, (*layout.fields, Field("later", "u64")))
+            )
             for turn in range(rounds):
                 used = later if turn % 4 == 3 else layout
                 records = _random_records(used, random, 0 if turn == 0 else None)
@@ -162,7 +172,9 @@ def _try_decoding(plugin: LoadedPlugin, make: Any, kind: str, records: Records, 
     assert isinstance(batch, Batch), f"{kind}: decode returned {batch!r}, not a Batch"
     assert batch.kind == kind, f"{kind}: decode returned a batch of {batch.kind}"
     assert len(batch) <= len(records), f"{kind}: {len(records)} records gave {len(batch)} events"
-    _check_columns(batch, {name: dtype for name, dtype in columns_of(event).items() if name not in _key_columns(plugin, kind)})
+    _check_columns(
+        batch, {name: dtype for name, dtype in columns_of(event).items() if name not in _key_columns(plugin, kind)}
+    )
     assert sum(1 for _ in batch.events(event)) == len(batch)
 
 
@@ -186,7 +198,9 @@ def keys_are_filled(plugin: LoadedPlugin, system: System, seed: int = 1) -> None
     if not keyed and not plugin.implements("fencepath_entities"):
         return
     tracker: EntityTracker | None = plugin.call("fencepath_entities")
-    assert tracker is not None, f"{', '.join(keyed)} have keys, but no fencepath_entities returns a tracker that fills them"
+    assert tracker is not None, (
+        f"{', '.join(keyed)} have keys, but no fencepath_entities returns a tracker that fills them"
+    )
     entities = Entities()
     for process in range(_PROCESSES):
         entities.intern("process", (process,), f"process:{process}".__str__)
@@ -237,7 +251,9 @@ def span_attributes_are_plain(plugin: LoadedPlugin, system: System, seed: int = 
         return
     for batch in _identified(plugin, system, seed):
         for index in range(len(batch)):
-            row: dict[str, AttributeValue] = {name: column[index : index + 1].tolist()[0] for name, column in batch.columns.items()}
+            row: dict[str, AttributeValue] = {
+                name: column[index : index + 1].tolist()[0] for name, column in batch.columns.items()
+            }
             found = plugin.call("fencepath_span_attributes", kind=batch.kind, row=row)
             for name, value in (found or {}).items():
                 plain = isinstance(name, str) and isinstance(value, str | bool | int | float)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from fencepath._loader import LoadedPlugin, PluginProblem, load_plugins
@@ -49,8 +50,8 @@ def check_layer(name: str, formats: Path | None = None) -> list[Check]:
         _run("keys are filled", lambda: requirements.keys_are_filled(plugin, system)),
         _run("span attributes are plain", lambda: requirements.span_attributes_are_plain(plugin, system)),
         *(
-            _run("imports without root", lambda: requirements.imports_without_root(module))
-            for module in {point.module for point in _points(name)}
+            _run("imports without root", partial(requirements.imports_without_root, point.module))
+            for point in _points(name)
         ),
     ]
     if os.geteuid() == 0:
@@ -68,8 +69,12 @@ def _broken(name: str, problems: list[PluginProblem]) -> list[Check]:
     """Say why a plugin did not load; its hooks are looked at once more, as that can say what to mend."""
     checks = [Check(name=problem.stage, verdict="refuse", evidence=problem.message) for problem in problems]
     if not any(problem.stage == "import" for problem in problems):
-        checks += [_run("hooks are known", lambda: requirements.hooks_are_known(point.load())) for point in _points(name)]
+        checks += [_run("hooks are known", partial(_hooks, point)) for point in _points(name)]
     return checks
+
+
+def _hooks(point: importlib.metadata.EntryPoint) -> None:
+    requirements.hooks_are_known(point.load())
 
 
 def _programs(plugin: LoadedPlugin, system: System) -> str:
@@ -91,7 +96,9 @@ def _probe_sets(plugin: LoadedPlugin, system: System) -> Iterator[Check]:
             continue
         found[name] = _possible(name, way, planned, lacking.get(name, []))
     for name, whys in lacking.items():
-        found.setdefault(name, Check(name=name, verdict="degrade", evidence="; ".join(whys), cost="it is not recorded there"))
+        found.setdefault(
+            name, Check(name=name, verdict="degrade", evidence="; ".join(whys), cost="it is not recorded there")
+        )
     yield from found.values()
 
 

@@ -43,7 +43,9 @@ class PluginConformance:
         """Name of the module behind the plugin's entry point."""
         points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=self.layer)
         modules = {point.module for point in points}
-        assert modules, f"no entry point {self.layer} in the group {ENTRY_POINT_GROUP}; declare it in pyproject.toml and install again"
+        assert modules, (
+            f"no entry point {self.layer} in the group {ENTRY_POINT_GROUP}; declare it in pyproject.toml and install again"
+        )
         assert len(modules) == 1, f"the entry point {self.layer} leads to {', '.join(sorted(modules))}; uninstall one"
         return modules.pop()
 
@@ -56,7 +58,9 @@ class PluginConformance:
     def plugin(self, registry: Registry) -> LoadedPlugin:
         """The plugin under test."""
         problems = [str(problem) for problem in registry.problems if problem.plugin == self.layer]
-        assert self.layer in registry.plugins, f"layer {self.layer} did not load: {'; '.join(problems) or 'not installed'}"
+        assert self.layer in registry.plugins, (
+            f"layer {self.layer} did not load: {'; '.join(problems) or 'not installed'}"
+        )
         return registry.plugins[self.layer]
 
     @pytest.fixture
@@ -104,4 +108,6 @@ class PluginConformance:
     def test_bpf_compiles_and_loads(self, plugin: LoadedPlugin, machine: System) -> None:
         loaded = requirements.bpf_compiles_and_loads(plugin, machine)
         if not loaded:
-            pytest.skip(f"nothing of {self.layer} is possible on kernel {machine.kernel}; override `machine` with saved formats")
+            pytest.skip(
+                f"nothing of {self.layer} is possible on kernel {machine.kernel}; override `machine` with saved formats"
+            )

@@ -20,9 +20,9 @@ from fencepath.system import System
 
 __all__ = [
     "LiveRecording",
+    "Recorded",
     "RecordingFrom",
     "SystemFrom",
-    "Recorded",
     "live_recording_in",
     "recording_from_in",
     "write_recording",
@@ -51,7 +51,9 @@ class Recorded(msgspec.Struct, frozen=True):
 class LiveRecording(Protocol):
     """Records a command with live eBPF."""
 
-    def __call__(self, command: Sequence[str], *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Recorded:
+    def __call__(
+        self, command: Sequence[str], *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None
+    ) -> Recorded:
         """Run ``fencepath record OPTIONS -- COMMAND`` and open the recording."""
         ...
 
@@ -78,7 +80,9 @@ def live_recording_in(tmp_path: Path) -> LiveRecording:
     """Return what the fixture ``live_recording`` gives."""
     count = 0
 
-    def run(command: Sequence[str], *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Recorded:
+    def run(
+        command: Sequence[str], *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None
+    ) -> Recorded:
         nonlocal count
         count += 1
         path = tmp_path / f"live{count}.fencepath"
@@ -129,9 +133,9 @@ def write_recording(
             writer.fact(name, data)
         for layout, rows in records.items():
             if len(rows):
-                rows = rows.copy()
-                rows["kind"] = numbers[layout.kind]
-                writer.append(layout.kind, rows)
+                numbered = rows.copy()
+                numbered["kind"] = numbers[layout.kind]
+                writer.append(layout.kind, numbered)
     return open_recording(path)
 
 

@@ -43,7 +43,9 @@ def bpf_unusable() -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, so that plugins' authors need not."""
-    config.addinivalue_line("markers", f"bpf: needs root and BPF; skipped where it cannot run, fails there with {REQUIRE}=1")
+    config.addinivalue_line(
+        "markers", f"bpf: needs root and BPF; skipped where it cannot run, fails there with {REQUIRE}=1"
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -76,11 +76,19 @@ class Entities:
         return ids
 
     def text(self, number: int) -> str:
-        """Return the stable text of an entity, such as ``cuda.stream:process:…/0x1#0``."""
+        """Return the stable text of an entity, such as ``cuda.stream:process:…/0x1#0``.
+
+        Raises:
+            IndexError: there is no such entity; :data:`NO_ENTITY` has no text.
+        """
+        if number < 0:
+            raise IndexError(f"{number} is no entity")
         return self._texts[number]
 
     def type_of(self, number: int) -> str:
-        """Return the type of an entity, such as ``cuda.stream``."""
+        """Return the type of an entity, such as ``cuda.stream``; errors as :meth:`text`."""
+        if number < 0:
+            raise IndexError(f"{number} is no entity")
         return self._types[number]
 
 

@@ -9,6 +9,7 @@ layouts, so that a recording can be read without the plugin version that wrote i
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -53,6 +54,9 @@ class Flags(enum.IntFlag):
     """Written for a 32-bit task."""
 
 
+_TYPE = re.compile(r"(?:[us](?:8|16|32|64)|char)(?:\[[1-9][0-9]*\])?")
+
+
 class Field(msgspec.Struct, frozen=True):
     """One field of a record.
 
@@ -63,6 +67,12 @@ class Field(msgspec.Struct, frozen=True):
 
     name: str
     type: str
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise ValueError(f"{self.name!r} is no name for a field")
+        if _TYPE.fullmatch(self.type) is None:
+            raise ValueError(f"field {self.name}: unknown type {self.type!r}; use u8 to u64, s8 to s64, char[N] or an array such as u64[4]")
 
     @property
     def base(self) -> str:

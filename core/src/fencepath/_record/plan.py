@@ -17,7 +17,7 @@ from fencepath.syscalls import SyscallTable, syscall_layout
 from fencepath.system import System
 from fencepath.tracepoints import Missing, Resolved
 
-__all__ = ["DETAILS", "MissingSet", "Plan", "PlannedProgram", "PlannedSet", "make_plan"]
+__all__ = ["DETAILS", "MissingSet", "Plan", "PlannedProgram", "PlannedSet", "make_plan", "resolve_alternative"]
 
 DETAILS: tuple[Detail, ...] = ("sync", "launch", "full")
 
@@ -131,7 +131,7 @@ def make_plan(registry: Registry, system: System, layers: Iterable[str] | None =
 def _choose(plugin: LoadedPlugin, probe_set: ProbeSet, system: System, missing: list[MissingSet]) -> PlannedSet | None:
     whys: list[str] = []
     for alternative in probe_set.alternatives:
-        planned = _resolve(plugin, probe_set, alternative, system)
+        planned = resolve_alternative(plugin, probe_set, alternative, system)
         if isinstance(planned, PlannedSet):
             if alternative.loses:
                 missing.append(MissingSet(plugin.name, probe_set.name, f"by its second best way: {alternative.loses}"))
@@ -141,7 +141,7 @@ def _choose(plugin: LoadedPlugin, probe_set: ProbeSet, system: System, missing: 
     return None
 
 
-def _resolve(plugin: LoadedPlugin, probe_set: ProbeSet, alternative: Alternative, system: System) -> PlannedSet | str:
+def resolve_alternative(plugin: LoadedPlugin, probe_set: ProbeSet, alternative: Alternative, system: System) -> PlannedSet | str:
     """Resolve an alternative against the machine, or say why it is not possible."""
     programs: list[PlannedProgram] = []
     layouts = {layout.kind: layout for layout in alternative.layouts}

@@ -19,7 +19,7 @@ def records_header(planned: PlannedSet) -> str:
     """``fp_records.h``: the structs of the set's records. Those of calls are in ``calls.h``."""
     in_calls = {kind for table in planned.tables for kind in table.kinds}
     structs = [layout.c_struct() for layout in planned.layouts if layout.kind not in in_calls]
-    return "\n".join(['#include "fencepath.h"', "", *structs])
+    return "\n".join(["#pragma once", '#include "fencepath.h"', "", *structs])
 
 
 def recorded_functions(sets: Iterable[PlannedSet]) -> dict[str, tuple[str, ...]]:

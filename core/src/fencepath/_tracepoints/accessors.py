@@ -36,7 +36,7 @@ def accessors_header(records: Iterable[Resolved]) -> str:
     Raises:
         ValueError: if they do not.
     """
-    text = ["// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0", '#include "tracepoints.h"', ""]
+    text = ["// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0", "#pragma once", '#include "tracepoints.h"', ""]
     seen: dict[str, str] = {}
     for record in records:
         text.append(f"/* {record.kind} from {record.name} */")

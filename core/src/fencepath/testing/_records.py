@@ -90,14 +90,7 @@ def _layout_program(layouts: Sequence[RecordLayout]) -> str:
 
 
 def _layout_lines(layout: RecordLayout) -> str:
-    try:
-        fields = layout.dtype.fields
-    except (KeyError, TypeError, ValueError) as error:
-        types = ", ".join(dict.fromkeys(field.type for field in layout.fields))
-        raise AssertionError(
-            f"{layout.kind}: a field has a type that records do not have ({types}): {error}"
-        ) from error
-    offsets = {str(name): field[1] for name, field in (fields or {}).items()}
+    offsets = {str(name): field[1] for name, field in (layout.dtype.fields or {}).items()}
     names = [field.name for field in layout.fields[_HEADER_FIELDS:]]
     lines = [f"{layout.kind} {layout.size_bytes}", *(f"  {name} {offsets[name]}" for name in names)]
     return "\n".join(lines) + "\n"

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fencepath.events import Category
 
-__all__ = ["COLOURS", "FILLS", "MEANINGS", "duration", "share"]
+__all__ = ["COLOURS", "FILLS", "HANDED_ON", "MEANINGS", "colour", "count", "duration", "fills_of", "listed", "share"]
 
 MEANINGS: Mapping[Category, str] = {
     Category.HOST_COMPUTE: "the thread ran its own code",
@@ -48,14 +48,25 @@ COLOURS: Mapping[Category, str] = {
     Category.BLOCKED: "yellow",
     Category.NOT_OBSERVED: "bright_black",
     Category.UNEXPLAINED: "bright_black",
-    Category.UNDECIDED: "white",
 }
-"""Categories that are not here are white."""
 
 FILLS = "█▓▒░▚▞▤▥▧▨"
-"""Fills of a bar, so that it can be read without colours; one a category, in order of size."""
+"""Fills of a bar, so that it can be read without colours; one a category, in order of size, the last for all others."""
+
+HANDED_ON: Mapping[str, str] = {"core.wake": "then woke", "core.fork": "then made"}
+"""How one thread made another go on, by the rule of the edge."""
 
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
+
+
+def colour(category: Category) -> str:
+    """Return the colour of a category; white if it has none of its own."""
+    return COLOURS.get(category, "white")
+
+
+def fills_of(categories: Iterable[Category]) -> dict[Category, str]:
+    """Return a fill for each category, given largest first."""
+    return {category: FILLS[min(place, len(FILLS) - 1)] for place, category in enumerate(categories)}
 
 
 def duration(time_ns: int) -> str:
@@ -67,8 +78,18 @@ def duration(time_ns: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a share in per cent; what is there but rounds to nothing is ``<0.1 %``."""
+    """Return a share in per cent; what is there but rounds to nothing is ``<0.1%``."""
     if whole == 0 or part == 0:
-        return "0.0 %"
+        return "0.0%"
     per_cent = 100 * part / whole
-    return "<0.1 %" if per_cent < 0.05 else f"{per_cent:.1f} %"
+    return "<0.1%" if per_cent < 0.05 else f"{per_cent:.1f}%"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: ``1 call``, ``2 calls``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: ``a, b and c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""

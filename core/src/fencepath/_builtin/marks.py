@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -34,6 +35,7 @@ class Op(enum.IntEnum):
     ATTRIBUTE = 13
 
 
+_NO_REQUEST = frozenset({Op.STEP_BEGIN, Op.STEP_END, Op.STEP_MEMBERS, Op.SEND, Op.RECEIVE, Op.BIND, Op.UNBIND})
 PHASES = ("none", "queue", "prefill", "decode")
 
 
@@ -74,7 +76,29 @@ def _by_request(view: View) -> dict[int, list[_Mark]]:
             marks[request].append(_Mark(time_ns, thread, op, value, phase, *rest))
     for rows in marks.values():
         rows.sort(key=lambda mark: mark.time_ns)
+    _give_to_bound(marks)
     return marks
+
+
+def _give_to_bound(marks: dict[int, list[_Mark]]) -> None:
+    """Marks without a request belong to the one that their thread is bound to; the others (steps, hand-overs) to none."""
+    nameless = marks.pop(0, [])
+    if not nameless:
+        return
+    binds: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for request, rows in marks.items():
+        for mark in rows:
+            if mark.op in (Op.BIND, Op.UNBIND):
+                binds[mark.thread].append((mark.time_ns, request if mark.op == Op.BIND else 0))
+    for mark in nameless:
+        if mark.op == Op.UNBIND:
+            binds[mark.thread].append((mark.time_ns, 0))
+    for changes in binds.values():
+        changes.sort()
+    for mark in nameless:
+        bound = [request for time_ns, request in binds[mark.thread] if time_ns <= mark.time_ns][-1:]
+        if bound and bound[0] and mark.op not in _NO_REQUEST:
+            insort(marks[bound[0]], mark, key=lambda row: row.time_ns)
 
 
 def _requests_of(number: int, marks: list[_Mark], first_ns: int, last_ns: int) -> Iterator[Request]:

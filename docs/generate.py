@@ -11,7 +11,7 @@ import mkdocs_gen_files
 import typer.main
 
 from fencepath._loader import load_plugins
-from fencepath.cli.main import app
+from fencepath.cli.application import app
 from fencepath.events import HEAD_COLUMNS, columns_of
 from fencepath.plugin import API_VERSION, LayerSpecs
 from fencepath.report import json_schema

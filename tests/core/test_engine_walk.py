@@ -488,3 +488,32 @@ def test_columns_are_integers_of_one_length(tmp_path: Path) -> None:
     columns = analysis.path(analysis.requests[0]).columns
     assert len({len(column) for column in columns}) == 1
     assert all(np.issubdtype(column.dtype, np.integer) for column in columns)
+
+
+@pytest.mark.parametrize("scheduler", [True, False])
+def test_an_edge_to_a_begin_binds_where_nothing_is_known_of_the_thread(tmp_path: Path, scheduler: bool) -> None:
+    """With scheduler events B is known to have run before its wait: what A did is no reason for it any more."""
+    handed = JoinRule(
+        name="toy.handed", cause=Select(kind="toy.call"), effect=Select(kind="toy.wait"), on=("fence_id",),
+        relation=Relation.LAST_BEFORE, order=Order.FINISH_START, gap=Category.BLOCKED_IPC,
+    )  # fmt: skip
+    story = Story()
+    story.request("r", 100, 900, B)
+    story.call("send", 150, 300, A, fence=1)
+    story.wait(400, 850, B, fence=1)
+    registry = plugins(rules=(handed,))
+    found = segments(story.analysis(tmp_path, registry, without=() if scheduler else ("sched",)))
+    assert sum(s.duration_ns for s in found) == 800
+    if scheduler:
+        assert {s.rule for s in found} == {None}
+        assert {thread_of(s) for s in found} == {B}
+        return
+    gap = Category.NOT_OBSERVED
+    assert [(*piece, s.rule) for piece, s in zip(pieces(found), found, strict=True)] == [
+        (100, 150, gap, None),
+        (150, 300, Category.API_CALL, None),
+        (300, 400, Category.BLOCKED_IPC, "toy.handed"),
+        (400, 850, Category.DEVICE_WAIT, None),
+        (850, 900, gap, None),
+    ]
+    assert [thread_of(s) for s in found] == [A, A, B, B, B]

@@ -3,8 +3,8 @@
 
 The walk holds a thread or a device activity, and a time. On a thread it goes back through the slices of the thread's
 timeline (program order) until an edge from elsewhere arrived later than the slice began: a wake-up at the end of a
-blocked slice, or the completion of what a wait waited for, which binds at the moment the cause finished if that lies
-inside the wait. What the thread then still did before the wait returned (it waited for a CPU, an interrupt ran) keeps
+blocked slice, the completion of what a wait waited for, which binds at the moment the cause finished if that lies
+inside the wait, or an edge to an activity's begin before which nothing is known of the thread. What the thread then still did before the wait returned (it waited for a CPU, an interrupt ran) keeps
 its own category; what remains of the wait gets the edge's gap category. On a device activity the edge with the latest
 source time is taken.
 """
@@ -249,7 +249,10 @@ class Walker:
         activity, rule = timeline.activity[rows], np.full(len(begin), NO_RULE)
         named = False
         if jump is not None and jump.edge >= 0:
-            own = (activity == jump.effect) & (category == self._table.category[jump.effect]) & (end > begin)
+            if int(self._edges.order[jump.edge]) == FINISH_FINISH:
+                own = (activity == jump.effect) & (category == self._table.category[jump.effect]) & (end > begin)
+            else:
+                own = (category == self._timelines.gap) & (end > begin) & (end <= self._table.begin[jump.effect])
             category[own] = self._edges.gap[jump.edge]
             rule[own] = self._edges.rule[jump.edge]
             confidence[own] = np.maximum(confidence[own], self._edges.confidence[jump.edge])
@@ -275,11 +278,21 @@ class Walker:
         return None, False
 
     def _binds(self, timeline: ThreadTimeline, jump: _Jump) -> bool:
-        """A wake-up binds only if the thread was blocked for a reason that nothing else explains."""
+        """A wake-up binds only if the thread was blocked for a reason that nothing else explains; edges as they order."""
         if jump.edge >= 0:
-            return True
+            return int(self._edges.order[jump.edge]) == FINISH_FINISH or self._starts(timeline, jump)
         index = timeline.ending_at(jump.time)
         return index >= 0 and int(timeline.category[index]) == _BLOCKED
+
+    def _starts(self, timeline: ThreadTimeline, jump: _Jump) -> bool:
+        """An edge to an activity's begin binds if nothing is known of the thread between the edge's source and that begin.
+
+        Where something is known, what the thread did last is what the activity had to wait for.
+        """
+        index = timeline.ending_at(int(self._table.begin[jump.effect]))
+        if index < 0:
+            return True
+        return int(timeline.category[index]) == self._timelines.gap and int(timeline.begin[index]) <= jump.time
 
     def _jumps_of(self, thread: int) -> list[_Jump]:
         found = self._jumps.get(thread)
@@ -299,7 +312,8 @@ class Walker:
         into = edges.into_thread(thread)
         effect, cause, source = edges.effect[into], edges.cause[into], edges.source[into]
         finish = edges.order[into] == FINISH_FINISH
-        bind = finish & (source > table.begin[effect]) & (table.thread[cause] != thread) & (edges.back[into] == 0)
+        within = np.where(finish, source > table.begin[effect], source <= table.begin[effect])
+        bind = within & (table.thread[cause] != thread) & (edges.back[into] == 0)
         return [
             _Jump(int(source[i]), int(cause[i]), int(into[i]), int(effect[i])) for i in np.flatnonzero(bind).tolist()
         ]

@@ -191,7 +191,7 @@ def test_a_wake_up_by_a_thread_is_followed_to_that_thread(tmp_path: Path) -> Non
     story.call("work", 300, 590, B)
     found = segments(story.analysis(tmp_path))
     assert [(*piece, thread_of(s), s.rule) for piece, s in zip(pieces(found), found, strict=True)] == [
-        (0, 300, Category.UNEXPLAINED, B, None),
+        (0, 300, Category.HOST_COMPUTE, B, None),
         (300, 590, Category.API_CALL, B, None),
         (590, 600, Category.HOST_COMPUTE, B, WAKE_RULE),
         (600, 650, Category.RUNQUEUE, A, None),
@@ -202,6 +202,7 @@ def test_a_wake_up_by_a_thread_is_followed_to_that_thread(tmp_path: Path) -> Non
 def test_wake_ups_are_followed_from_thread_to_thread_and_back(tmp_path: Path) -> None:
     story = Story()
     story.request("r", 0, 1000, A)
+    story.thread(B)
     story.sleep(A, 200, 600, 650, by=B)
     story.sleep(B, 100, 190, 210, by=A)
     found = segments(story.analysis(tmp_path))
@@ -226,6 +227,41 @@ def test_a_wake_up_by_an_interrupt_cannot_be_followed_and_stays_blocked(tmp_path
     ]
 
 
+def test_a_thread_that_is_nobodys_target_is_not_followed_and_never_said_to_have_computed(tmp_path: Path) -> None:
+    """Of a kernel worker only its wake-ups of targets are there, and switches between it and them."""
+    worker = 77
+    story = Story()
+    story.request("r", 0, 1000, A)
+    story.sleep(A, 200, 600, 650, by=worker)
+    story.switch(700, A, worker, runnable=True)
+    story.switch(750, worker, A)
+    assert pieces(segments(story.analysis(tmp_path))) == [
+        (0, 200, Category.HOST_COMPUTE),
+        (200, 600, Category.BLOCKED),
+        (600, 650, Category.RUNQUEUE),
+        (650, 700, Category.HOST_COMPUTE),
+        (700, 750, Category.RUNQUEUE),
+        (750, 1000, Category.HOST_COMPUTE),
+    ]
+
+
+@pytest.mark.parametrize("interrupt", [True, False])
+def test_an_edge_from_what_leads_nowhere_does_not_take_the_walk_along(tmp_path: Path, interrupt: bool) -> None:
+    """A wake-up by an interrupt has no thread: a rule that names it as the cause of a wait must not end the path."""
+    woken = JoinRule(
+        name="toy.woken", cause=Select(kind="sched.waking"), effect=Select(kind="toy.wait"), on=(("wakee_tid", "tid"),),
+        relation=Relation.ENDS, order=Order.FINISH_FINISH, gap=Category.DRIVER,
+    )  # fmt: skip
+    story = Story()
+    story.request("r", 0, 1000, A)
+    story.thread(B)
+    story.wait(100, 700, A)
+    story.sleep(A, 200, 600, 650, by=None if interrupt else B)
+    found = segments(story.analysis(tmp_path, plugins(rules=(woken,))))
+    assert {thread_of(s) for s in found} == ({A} if interrupt else {A, B})
+    assert {s.category for s in found} <= {Category.HOST_COMPUTE, Category.DEVICE_WAIT, Category.RUNQUEUE, Category.DRIVER}
+
+
 def test_who_wakes_a_thread_inside_a_device_wait_is_not_its_cause(tmp_path: Path) -> None:
     story = Story()
     story.request("r", 0, 1000, A)
@@ -237,6 +273,7 @@ def test_who_wakes_a_thread_inside_a_device_wait_is_not_its_cause(tmp_path: Path
 def test_a_second_wake_up_of_a_running_thread_changes_nothing(tmp_path: Path) -> None:
     story = Story()
     story.request("r", 0, 1000, A)
+    story.thread(B)
     story.sleep(A, 200, 600, 650, by=B)
     story.wake(700, A, by=C)
     story.wake(620, A, by=C)

@@ -119,7 +119,7 @@ class Analysis:
         # a loss of which the kind is not known may have been one of theirs
         used.add("")
         lost = [(row.from_ns, row.to_ns) for row in self.recording.loss if row.kind in used and row.count]
-        states = RunStates(observed=bool(switches), lost=lost)
+        states = RunStates(observed=bool(switches), lost=lost, followed=self._followed())
         threads = self._loaded.processes.threads
         if switches:
             births = self._loaded.processes.births
@@ -137,6 +137,13 @@ class Analysis:
             elif role is Role.WAKE:
                 states.add_wakes(times, threads(batch["wakee_tid"], times), self.table.of_kind(kind))
         return states
+
+    def _followed(self) -> frozenset[int]:
+        """Threads of targets. A thread of another process is only ever seen waking a target's, or sharing a CPU with it."""
+        scheduler = (Role.RUN_STATE, Role.WAKE)
+        own = [kind for kind, info in self._loaded.infos.items() if info.role not in scheduler]
+        seen = [self._loaded.batches[kind]["thread"] for kind in own if kind in self._loaded.batches]
+        return self._loaded.processes.known_threads | frozenset(np.unique(np.concatenate(seen)).tolist() if seen else ())
 
     @cached_property
     def walker(self) -> Walker:

@@ -98,8 +98,10 @@ class EntityTracker(Protocol):
     def update(self, batch: Batch, entities: Entities) -> None:
         """Add the layer's key columns to `batch`.
 
-        Called for every batch of every kind of the plugin's layer, in time order within a kind; kinds that are ``keep``
-        or have the role ``life`` come before the others, whole. The batch already has ``process`` and ``thread``.
+        Called once for each kind of the plugin's layer that has events, with all of them in time order. Kinds that are
+        ``keep`` or have the role ``life`` come before the others; apart from that, the order is the one in which
+        ``fencepath_event_kinds`` lists them, so creations are to be listed before ends. The batch already has ``process``
+        and ``thread``.
         """
         ...
 

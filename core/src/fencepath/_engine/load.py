@@ -149,7 +149,8 @@ def _identify(loaded: Loaded, registry: Registry) -> None:
     for batch in loaded.batches.values():
         loaded.processes.identify(batch)
     for plugin, tracker in registry.collect("fencepath_entities"):
-        mine = [batch for kind, batch in loaded.batches.items() if kind in plugin.kinds]
+        mine = [loaded.batches[kind] for kind in plugin.kinds if kind in loaded.batches]
+        # a stable sort: among the early ones the plugin's own order decides
         for batch in sorted(mine, key=lambda batch: not _early(loaded.infos[batch.kind])):
             update = partial(_track, tracker, batch, loaded.entities)
             registry.guard(plugin, f"entities {batch.kind}", update, None)

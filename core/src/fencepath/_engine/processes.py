@@ -76,6 +76,7 @@ class ProcessTable:
         """Thread names by thread entity."""
         self.details: dict[int, Mapping[str, Any]] = {}
         """The fact of each process entity."""
+        self._described: set[int] = set()
         self.births: dict[int, tuple[int, int]] = {}
         """For threads whose creation was seen: (time_ns, tid of who created it), by thread entity."""
 
@@ -146,7 +147,9 @@ class ProcessTable:
             self._processes.add(pid, 0, self._process(pid, "?", 0))
         for point in (birth, *self._processes.begins(pid, birth, until)):
             process = self._processes.at(pid, point)
-            self._threads.add(tid, point, self._thread(tid, process, start))
+            entity = self._thread(tid, process, start)
+            self._threads.add(tid, point, entity)
+            self._described.add(entity)
 
     def _thread(self, tid: int, process: int, start: str) -> int:
         return self._entities.intern(
@@ -164,6 +167,11 @@ class ProcessTable:
         thread = self._threads.column(batch["tid"], times)
         batch.columns["process"] = np.where(task, process, NO_ENTITY)
         batch.columns["thread"] = np.where(task, thread, NO_ENTITY)
+
+    @property
+    def known_threads(self) -> frozenset[int]:
+        """Threads that the recorder described or saw being created: those of targets."""
+        return frozenset(self._described)
 
     def threads(self, tids: Column, times: Column) -> EntityIds:
         """Thread entities of bare tids (``wakee_tid``, ``next_tid``); NO_ENTITY for threads never seen otherwise."""

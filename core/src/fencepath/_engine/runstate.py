@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -52,13 +52,22 @@ class RunStates:
     Attributes:
         observed: whether scheduler events were recorded at all.
         lost: windows (from_ns, to_ns) in which some were lost; the state there is unknown.
+        followed: threads of which all scheduler events were recorded. Of others only those that touch a followed one are
+            there (it was woken by them, or took turns with them on a CPU), which says nothing about the time between.
     """
 
-    def __init__(self, *, observed: bool, lost: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self, *, observed: bool, lost: Sequence[tuple[int, int]] = (), followed: Collection[int] | None = None
+    ) -> None:
         self.observed = observed
         self.lost = tuple(lost)
+        self.followed = followed
         self._parts: list[tuple[Ints, Ints, Ints, Ints]] = []
         self._sorted: tuple[Ints, Ints, Ints, Ints] | None = None
+
+    def follows(self, thread: int) -> bool:
+        """Whether all scheduler events of a thread were recorded."""
+        return self.followed is None or thread in self.followed
 
     def add_switches(self, time_ns: Ints, prev: Ints, prev_runnable: npt.NDArray[np.bool_], following: Ints) -> None:
         """Add switches: at `time_ns` thread `prev` left a CPU and thread `following` got it (entities)."""
@@ -97,6 +106,8 @@ class RunStates:
         is then woken was blocked. Within a window of loss the state is unknown; :attr:`lost` names them.
         """
         times, changes, _ = self._with_losses(thread)
+        if not self.follows(thread):
+            return np.zeros(1, np.int64), np.array([RunState.UNKNOWN], np.int64)
         if not len(times):
             return np.zeros(1, np.int64), np.array([RunState.RUNNING if self.observed else RunState.UNKNOWN], np.int64)
         lost = changes == _Change.LOST
@@ -127,8 +138,8 @@ class RunStates:
     def wakes(self, thread: int) -> tuple[Ints, Ints]:
         """Return (times, activities) of the wake-ups that ended a blocked time of `thread`."""
         times, changes, activities = self._with_losses(thread)
+        if not len(times) or not self.follows(thread):
+            return times[:0], activities[:0]
         _, states = self.states(thread)
-        if not len(times):
-            return times, activities
         real = (changes == _Change.WAKE) & (states[:-1] == RunState.BLOCKED)
         return times[real], activities[real]

@@ -67,10 +67,11 @@ class Timelines:
         order = np.lexsort((-table.end[lasting], table.begin[lasting], table.thread[lasting]))
         self._rows = lasting[order]
         self._thread = table.thread[self._rows]
+        self._extent = (int(table.begin.min()), int(table.end.max())) if len(table) else (0, 0)
         self._cache: dict[int, ThreadTimeline] = {}
 
     def of(self, thread: int) -> ThreadTimeline:
-        """Return the timeline of a thread from its first to its last evidence."""
+        """Return the timeline of a thread, as far as there is evidence of what it did."""
         found = self._cache.get(thread)
         if found is None:
             found = self._cache[thread] = self._make(thread)
@@ -88,7 +89,11 @@ class Timelines:
             return ThreadTimeline(empty, empty, empty, empty, empty)
         lasting = rows[(table.category[rows] >= 0) & (table.end[rows] > table.begin[rows])]
         begin, end, activity = innermost(table.begin[lasting], table.end[lasting], lasting)
-        return self._overlay(int(evidence.min()), int(evidence.max()), (begin, end, activity), (times, states))
+        first, last = int(evidence.min()), int(evidence.max())
+        if self._states.observed and self._states.follows(thread):
+            # no switch is evidence too: the thread went on as it was from the begin of the recording to its end
+            first, last = min(first, self._extent[0]), max(last, self._extent[1])
+        return self._overlay(first, last, (begin, end, activity), (times, states))
 
     def _overlay(
         self, first: int, last: int, slices: tuple[Ints, Ints, Ints], run: tuple[Ints, Ints]

@@ -32,6 +32,7 @@ Ints = npt.NDArray[np.int64]
 WAKE_RULE = "core.wake"
 FORK_RULE = "core.fork"
 _BLOCKED = category_code(Category.BLOCKED)
+_INTERRUPT = category_code(Category.INTERRUPT)
 NO_RULE = -1
 
 
@@ -301,10 +302,15 @@ class Walker:
         return found
 
     def _wake_jumps(self, thread: int) -> list[_Jump]:
-        """Wake-ups by other threads. One made in interrupt context has no thread and cannot be followed."""
+        """Wake-ups by other threads of targets.
+
+        One made in interrupt context has no thread, and of a thread that is nobody's target nothing is known: the walk
+        stays with the thread that slept, which says more than a chain that ends there.
+        """
         times, wakes = self._states.wakes(thread)
         wakers = self._table.thread[wakes]
         rows = np.flatnonzero((wakers != NO_ENTITY) & (wakers != thread))
+        rows = np.array([row for row in rows.tolist() if self._states.follows(int(wakers[row]))], np.int64)
         return [_Jump(int(times[row]), int(wakes[row]), -2 - int(wakes[row]), -1) for row in rows.tolist()]
 
     def _edge_jumps(self, thread: int) -> list[_Jump]:
@@ -313,10 +319,19 @@ class Walker:
         effect, cause, source = edges.effect[into], edges.cause[into], edges.source[into]
         finish = edges.order[into] == FINISH_FINISH
         within = np.where(finish, source > table.begin[effect], source <= table.begin[effect])
-        bind = within & (table.thread[cause] != thread) & (edges.back[into] == 0)
+        bind = within & (table.thread[cause] != thread) & (edges.back[into] == 0) & self._leads_on(cause)
         return [
             _Jump(int(source[i]), int(cause[i]), int(into[i]), int(effect[i])) for i in np.flatnonzero(bind).tolist()
         ]
+
+    def _leads_on(self, cause: Ints) -> npt.NDArray[np.bool_]:
+        """Whether a walk that arrives at an activity can explain time: in a thread, or as work of a device.
+
+        An instant without a thread (a wake-up by an interrupt) or the interrupt itself would end the path there, and lose
+        what the waiting thread's own timeline says.
+        """
+        category = self._table.category[cause]
+        return (self._table.thread[cause] != NO_ENTITY) | ((category >= 0) & (category != _INTERRUPT))
 
     def _rule_of(self, jump: _Jump) -> int:
         return int(self._edges.rule[jump.edge]) if jump.edge >= 0 else self._wake_rule

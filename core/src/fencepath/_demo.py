@@ -37,7 +37,7 @@ def record_demo(demo: Demo, path: Path, folder: Path, requests: int) -> None:
 
     require_root()
     built = demo.build(folder, requests)
-    words = [sys.executable, "-m", "fencepath", "record", "-o", str(path), "--exact", "--"]
+    words = [sys.executable, "-m", "fencepath", "record", "-o", str(path), "--"]
     environ = {**os.environ, **built.environ}
     done = subprocess.run([*words, *built.argv], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

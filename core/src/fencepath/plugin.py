@@ -216,7 +216,12 @@ class Demo(Protocol):
 
     @property
     def packaged(self) -> Path:
-        """A recording of it, shown where none can be made."""
+        """A recording that is shown where none can be made."""
+        ...
+
+    @property
+    def packaged_title(self) -> str:
+        """One line that says what that recording is of."""
         ...
 
     def build(self, folder: Path, requests: int) -> DemoCommand:

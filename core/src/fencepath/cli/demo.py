@@ -30,7 +30,7 @@ def demo(
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     found = find_demo()
     folder = Path(tempfile.mkdtemp(prefix="fencepath-demo-"))
-    path = output or folder / "demo.fencepath"
+    path, title = output or folder / "demo.fencepath", found.title
     last = f"kept in {path}" if output else "keep the recording with -o NAME.fencepath"
     try:
         console.print(f"fencepath: recording {found.title}", markup=False)
@@ -38,8 +38,8 @@ def demo(
             record_demo(found, path, folder, requests)
         except MachineError as error:
             console.print(f"fencepath: cannot record live here: {error}. Showing a packaged recording", markup=False)
-            path, last = found.packaged, "a packaged recording, made before"
+            path, title, last = found.packaged, found.packaged_title, "nothing was recorded here"
         report(path, request=None, to="end", strict=False, output_format="text", as_json=False, without="", output=None)
-        console.print(f"fencepath: {found.title}; {last}", markup=False)
+        console.print(f"fencepath: {title}; {last}", markup=False)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

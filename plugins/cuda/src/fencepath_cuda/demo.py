@@ -21,8 +21,13 @@ class SimulatedServer:
 
     @property
     def packaged(self) -> Path:
-        """A recording made by ``fencepath demo -o``, zipped."""
-        return Path(__file__).parent / "data" / "demo.fencepath.zip"
+        """A recording of a real GPU; tests/golden says how it was made."""
+        return Path(__file__).parent / "data" / "h200-llm.fencepath.zip"
+
+    @property
+    def packaged_title(self) -> str:
+        """What that is."""
+        return "a small LLM with random weights on a real NVIDIA H200, recorded before"
 
     def build(self, folder: Path, requests: int) -> DemoCommand:
         """Compile the simulated library."""

@@ -154,12 +154,19 @@ class Run:
 
     def walk(self, thread: str, start_ns: int, end_ns: int) -> tuple[PathColumns, tuple[str, ...]]:
         """Return the path that ends on a thread, and the names of its rules."""
-        given = [(rule.name, batch) for rule in cuda_rules() if isinstance(rule, GraphRule) for batch in rule.apply(self.view)]
+        given = [
+            (rule.name, batch)
+            for rule in cuda_rules()
+            if isinstance(rule, GraphRule)
+            for batch in rule.apply(self.view)
+        ]
         edges = EdgeTable(given, self.table, 0)
         states = RunStates(observed=False)
         walker = Walker(self.table, edges, Timelines(self.table, states), states, lambda thread: None, 0)
         texts = [self.entities.text(number) for number in range(len(self.entities))]
-        return walker.path(next(i for i, text in enumerate(texts) if text.endswith(thread)), start_ns, end_ns), walker.rules
+        return walker.path(
+            next(i for i, text in enumerate(texts) if text.endswith(thread)), start_ns, end_ns
+        ), walker.rules
 
 
 def _batches(calls: list[Call]) -> dict[str, Batch]:

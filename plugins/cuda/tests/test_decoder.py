@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepath.calls import Function
@@ -150,11 +150,14 @@ def test_functions_are_found_by_name() -> None:
     assert batch.labels[int(batch["label"][0])] == "cuEventQuery"
 
 
+@settings(deadline=None)
 @given(st.sampled_from([kind_of(event) for event in EVENTS]), st.data())
 def test_any_bytes_are_decoded(kind: str, data: st.DataObject) -> None:
     dtype = LAYOUTS[kind].dtype
     count = data.draw(st.integers(0, 5))
-    records = np.frombuffer(data.draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize)), dtype)
+    records = np.frombuffer(
+        data.draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize)), dtype
+    )
     if count and data.draw(st.booleans()):
         records = records.copy()
         records["function"] %= len(TABLE)

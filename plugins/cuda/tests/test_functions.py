@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepath.events import columns_of, kind_of
+from fencepath.events import Event, columns_of, kind_of
 from fencepath.plugin import Detail
 from fencepath_cuda.events import EVENTS
 from fencepath_cuda.functions import TABLE, table_for
@@ -60,13 +60,15 @@ def test_kinds_are_the_event_classes() -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=kind_of)
-def test_table_and_event_class_have_the_same_columns(event: type) -> None:
-    kind = next(kind_of(each) for each in EVENTS if each is event)
+def test_table_and_event_class_have_the_same_columns(event: type[Event]) -> None:
+    kind = kind_of(event)
     named = {name for function in TABLE.functions if function.kind == kind for name, _ in function.columns}
     made = {"stream_kind", "label", "returned", "caller_ip", "time_ns", "begin_ns", "tgid", "tid", "cpu", "flags"}
     columns = set(columns_of(event))
     assert named - FACTORS - {"per_thread"} <= columns
-    assert columns - named - made <= {"direction", "bytes"} | ({"stream_handle"} if kind in ("cuda.malloc", "cuda.free") else set())
+    assert columns - named - made <= {"direction", "bytes"} | (
+        {"stream_handle"} if kind in ("cuda.malloc", "cuda.free") else set()
+    )
 
 
 def test_only_launches_of_kernels_are_recorded_at_entry() -> None:
@@ -78,7 +80,9 @@ def test_every_record_fits_one_ring_class() -> None:
     assert {layout.size_bytes for layout in TABLE.layouts()} == {128}
 
 
-@pytest.mark.parametrize(("detail", "launches", "runtime"), [("sync", False, False), ("launch", True, False), ("full", True, True)])
+@pytest.mark.parametrize(
+    ("detail", "launches", "runtime"), [("sync", False, False), ("launch", True, False), ("full", True, True)]
+)
 def test_a_detail_probes_no_more_than_it_asks_for(detail: Detail, launches: bool, runtime: bool) -> None:
     table = table_for(detail)
     assert {function.name for function in table.functions} == {function.name for function in TABLE.selected(detail)}

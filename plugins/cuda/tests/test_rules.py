@@ -7,12 +7,13 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plugins.cuda.tests.oracle import Oracle
 from plugins.cuda.tests.story import LEGACY, PER_THREAD, Edge, Run, Story, batch_of
 
 from fencepath._engine.activities import CATEGORIES
+from fencepath._engine.edges import EdgeTable
 from fencepath.events import Category
 from fencepath.records import Flags
 from fencepath_cuda.events import StreamKind
@@ -83,7 +84,7 @@ class TestStreamSynchronize:
         story = Story()
         launch = story.call("cuda.launch", 1, 50, stream=S1, tid=2)
         wait = story.call("cuda.stream.synchronize", 5, 20, stream=S1)
-        assert story.run().edges("cuda.stream_synchronize") == [start(launch, wait)]
+        assert story.run().edges("cuda.stream_synchronize") == [start(launch, wait, "inferred")]
 
 
 class TestContextSynchronize:
@@ -115,8 +116,19 @@ class TestEventSynchronize:
         story.call("cuda.event.record", 3, 4, event=E1, stream=S1)
         record = story.call("cuda.event.record", 5, 6, event=E1, stream=S2)
         wait = story.call("cuda.event.synchronize", 10, 20, event=E1)
+        story.call("cuda.event.record", 21, 22, event=E1, stream=S1, tid=2)
+        run = story.run()
+        assert run.edges("cuda.event_synchronize") == [finish(record, wait)]
+        assert run.counts("cuda.event_synchronize") == (0, 0)
+
+    def test_a_record_during_the_wait_makes_it_unsure(self) -> None:
+        story = Story()
+        record = story.call("cuda.event.record", 5, 6, event=E1, stream=S2)
+        wait = story.call("cuda.event.synchronize", 10, 20, event=E1)
         story.call("cuda.event.record", 12, 13, event=E1, stream=S1, tid=2)
-        assert story.run().edges("cuda.event_synchronize") == [finish(record, wait)]
+        run = story.run()
+        assert run.edges("cuda.event_synchronize") == [finish(record, wait, "inferred")]
+        assert run.counts("cuda.event_synchronize") == (0, 1)
 
     def test_records_of_an_older_event_with_the_handle_do_not_count(self) -> None:
         story = Story()
@@ -149,15 +161,24 @@ class TestStreamOrder:
         first = story.call("cuda.launch", 1, stream=S1)
         story.call("cuda.launch", 2, 3, stream=S2)
         second = story.call("cuda.memcpy.async", 4, 9, stream=S1)
-        overlapping = story.call("cuda.launch", 8, stream=S1, tid=2)
-        unsure = story.call("cuda.launch", 12, 13, stream=S1, tid=3)
+        overlapping = story.call("cuda.launch", 8, 9, stream=S1, tid=2)
+        third = story.call("cuda.launch", 12, stream=S1, tid=3)
         run = story.run()
         assert run.edges("cuda.stream_order") == [
             start(first, second, "exact"),
             start(second, overlapping, "inferred"),
-            start(overlapping, unsure, "bounded"),
+            start(overlapping, third, "exact"),
         ]
         assert run.counts("cuda.stream_order") == (0, 1)
+
+    def test_a_call_recorded_at_entry_has_come_back_when_its_thread_goes_on(self) -> None:
+        story = Story()
+        first = story.call("cuda.launch", 1, stream=S1, tid=2)
+        second = story.call("cuda.launch", 5, stream=S1, tid=1)
+        story.call("cuda.stream.synchronize", 7, 8, stream=S2, tid=1)
+        third = story.call("cuda.launch", 9, stream=S1, tid=2)
+        run = story.run()
+        assert run.edges("cuda.stream_order") == [start(first, second, "inferred"), start(second, third, "exact")]
 
 
 class TestLegacyStream:
@@ -193,6 +214,16 @@ class TestLegacyStream:
         run = story.run()
         assert run.edges("cuda.legacy_stream") == [finish(launch, wait)]
         assert run.counts("cuda.stream_synchronize") == (1, 0)
+
+    def test_an_operation_on_it_in_between_takes_the_edge(self) -> None:
+        story = Story()
+        story.call("cuda.stream.create", 1, 2, stream=S1)
+        story.call("cuda.launch", 3, 4, stream=S1)
+        legacy = story.call("cuda.launch", 5, 6, stream=LEGACY)
+        wait = story.call("cuda.stream.synchronize", 7, 9, stream=LEGACY)
+        run = story.run()
+        assert [edge for edge in run.edges("cuda.legacy_stream") if edge.effect == wait] == []
+        assert run.edges("cuda.stream_synchronize") == [finish(legacy, wait)]
 
 
 class TestCapture:
@@ -253,64 +284,62 @@ class TestWalk:
         assert [CATEGORIES[category] for category in path.category] == [Category.DEVICE_WAIT]
 
 
-KINDS = (
-    "cuda.launch",
-    "cuda.memcpy",
-    "cuda.malloc",
-    "cuda.event.record",
-    "cuda.stream.wait_event",
-    "cuda.stream.synchronize",
-    "cuda.event.synchronize",
-    "cuda.context.synchronize",
-    "cuda.stream.create",
-    "cuda.graph.capture_begin",
-    "cuda.graph.capture_end",
+WORK = ("cuda.launch", "cuda.memcpy", "cuda.malloc")
+EVENTS = ("cuda.event.record", "cuda.stream.wait_event")
+WAITS = ("cuda.stream.synchronize", "cuda.event.synchronize", "cuda.context.synchronize")
+CAPTURES = ("cuda.graph.capture_begin", "cuda.graph.capture_end")
+PLOTS = (
+    (*WORK, *EVENTS, *WAITS, *CAPTURES, "cuda.stream.create"),
+    ("cuda.launch", *EVENTS, *CAPTURES, "cuda.stream.synchronize"),
+    ("cuda.launch", "cuda.stream.create", "cuda.stream.synchronize"),
+    ("cuda.launch", "cuda.context.synchronize"),
+    ("cuda.launch", *EVENTS, "cuda.event.synchronize"),
 )
-LENGTHS = st.one_of(st.none(), st.integers(0, 60))
+"""Kinds that stories are made of: all, and those of one rule, so that what it is about comes up often."""
+
+LENGTHS = st.sampled_from((None, 0, 3, 10, 12, 20, 27, 40, 65))
+"""Calls begin 10 apart: some end within the next one, some just when it begins."""
 
 
 @st.composite
 def stories(draw: st.DrawFn) -> Story:
-    """Up to 24 calls on two processes, a few threads, streams and events; calls begin at different times."""
+    """Up to 24 calls of two processes with a few threads, streams and CUDA events; each begins at a time of its own."""
     story = Story()
-    for number in range(draw(st.integers(0, 24))):
-        kind = draw(st.sampled_from(KINDS))
-        thread = draw(st.integers(1, 3))
+    kinds = draw(st.sampled_from(PLOTS))
+    streams = draw(st.sampled_from(((S1, S1, S2, LEGACY, PER_THREAD), (S1, LEGACY), (S1, S2))))
+    for number in range(draw(st.integers(1, 24))):
+        kind = draw(st.sampled_from(kinds))
+        thread = draw(st.sampled_from((1, 1, 2, 3)))
         begin, length = 10 * number + 1, draw(LENGTHS)
-        streams = (S1, S2) if kind == "cuda.stream.create" else (S1, S1, S2, LEGACY, PER_THREAD)
+        creates = kind == "cuda.stream.create"
         story.call(
             kind,
             begin,
             None if length is None else begin + length,
             pid=1 + thread // 3,
             tid=thread,
-            stream=draw(st.sampled_from(streams)) if kind != "cuda.event.synchronize" else 0,
+            stream=0 if kind == "cuda.event.synchronize" else draw(st.sampled_from((S1, S2) if creates else streams)),
             event=draw(st.sampled_from((E1, 0xE200))) if "event" in kind else 0,
-            result=draw(st.sampled_from((0, 0, 0, 1))),
-            **({"stream_flags": draw(st.integers(0, 1))} if kind == "cuda.stream.create" else {}),
+            result=draw(st.sampled_from((0, 0, 0, 0, 0, 1))),
+            **({"stream_flags": draw(st.sampled_from((0, 0, 1)))} if creates else {}),
         )
     return story
 
 
 @pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=300, deadline=None)
 @given(stories())
 def test_every_story_has_the_edges_of_the_oracle(rule: str, story: Story) -> None:
-    if not story.calls:
-        return
     assert story.run().edges(rule) == Oracle(story.calls).of(rule)
 
 
+@settings(deadline=None)
 @given(stories())
 def test_no_edge_goes_back_in_time(story: Story) -> None:
-    if not story.calls:
-        return
-    run, calls = story.run(), story.calls
-    for edge in (edge for rule in RULES for edge in run.edges(rule)):
-        cause, effect = calls[edge.cause], calls[edge.effect]
-        if edge.order == "finish_finish":
-            assert cause.end <= effect.end
-        else:
-            assert cause.begin <= effect.begin
+    """As the engine sees it, with the bounds that it gives to calls recorded at entry."""
+    run = story.run()
+    edges = EdgeTable([(rule, batch) for rule in RULES for batch in run.batches_of(rule)], run.table, 0)
+    assert not edges.back.any()
 
 
 def test_runtime_calls_are_joined_to_the_driver_calls_inside_them() -> None:
@@ -319,7 +348,7 @@ def test_runtime_calls_are_joined_to_the_driver_calls_inside_them() -> None:
     assert all(rule.on == ("thread",) and rule.requires == ("cuda.runtime.call",) for rule in RUNTIME_RULES)
 
 
-CALLS = 1_000_000
+CALLS = 250_000
 SHARES = {
     "cuda.launch": 0.9,
     "cuda.memcpy.async": 0.03,
@@ -333,7 +362,7 @@ SHARES = {
 
 @pytest.fixture(scope="module")
 def large() -> Run:
-    """A million calls of 8 threads on 64 streams, one of them the legacy stream, with 100 CUDA events."""
+    """Calls of 8 threads on 64 streams, one of them the legacy stream, with 100 CUDA events."""
     random = np.random.default_rng(20)
     kinds = random.choice(list(SHARES), CALLS, p=list(SHARES.values()))
     stream = random.integers(0, 64, CALLS)
@@ -361,9 +390,9 @@ def large() -> Run:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_million_calls_take_little(rule: str, large: Run) -> None:
-    """Each rule by itself with the operations made anew; seconds of CPU, generous for a slow and shared machine."""
+def test_many_calls_take_little(rule: str, large: Run) -> None:
+    """Each rule by itself, with the operations made anew. A second is ten times what it takes on an idle machine."""
     before = time.thread_time()
     edges = large.batches_of(rule)
     assert sum(len(batch.cause) for batch in edges) > 1_000
-    assert time.thread_time() - before < 4
+    assert time.thread_time() - before < 1

@@ -9,7 +9,6 @@ instead of being run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -22,7 +21,7 @@ from fencepath.records import Flags
 from fencepath_cuda.events import StreamKind
 from fencepath_cuda.ordered import Ints, Ordered
 
-__all__ = ["SUBMITTING", "OperationCache", "Operations", "Rows", "succeeded"]
+__all__ = ["FOREVER", "SUBMITTING", "WAIT_EVENT", "Mask", "OperationCache", "Operations", "Rows"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -41,10 +40,14 @@ SUBMITTING = (
 )
 """Kinds whose calls put an operation on the stream they name; of allocations only those in stream order name one."""
 
-_FOREVER = np.iinfo(np.int64).max
+WAITING = ("cuda.stream.synchronize", "cuda.event.synchronize", "cuda.context.synchronize")
+
+FOREVER = np.iinfo(np.int64).max
+ENTRY_ONLY_LIMIT_NS = 1_000_000
+"""For how long the engine takes a call whose end was not recorded as running, at most (docs/contracts.md)."""
 
 
-def succeeded(batch: Batch) -> Mask:
+def _succeeded(batch: Batch) -> Mask:
     """Whether each call is not known to have failed."""
     if "returned" not in batch:  # the empty batch of a kind that was not recorded
         return np.ones(len(batch), np.bool_)
@@ -59,7 +62,9 @@ class Rows(msgspec.Struct, frozen=True):
         activity: activity index of each call.
         begin: CLOCK_MONOTONIC in ns.
         end: likewise; equal to `begin` where the end is not known.
-        end_known: whether it is: the return was recorded, or the call was still running.
+        returned: when the call is known to have come back: its end, or, where that was not recorded, when its thread made
+            the next of these calls; for ever if neither is known.
+        latest_end: the end that the engine gives the call at the latest: where it was not recorded, `returned` or 1 ms.
         thread: entity, or NO_ENTITY; likewise `process`, `stream` and `event`.
         stream_kind: see :class:`fencepath_cuda.events.StreamKind`.
         code: position of the call's kind in what was asked for.
@@ -70,7 +75,8 @@ class Rows(msgspec.Struct, frozen=True):
     activity: Ints
     begin: Ints
     end: Ints
-    end_known: Mask
+    returned: Ints
+    latest_end: Ints
     thread: Ints
     process: Ints
     stream: Ints
@@ -84,20 +90,25 @@ class Rows(msgspec.Struct, frozen=True):
     def read(cls, view: View, *kinds: str) -> Rows:
         """Return all calls of `kinds`, kind after kind and each by time of return."""
         batches = [view.batch(kind) for kind in kinds]
-        ok: Mask = np.concatenate([succeeded(batch) for batch in batches])
+        begin, end, thread = (_column(batches, name) for name in ("begin_ns", "time_ns", "thread"))
+        came_back: Mask = np.concatenate([_returned(batch) for batch in batches])
+        ok: Mask = np.concatenate([_succeeded(batch) for batch in batches])
+        returned = np.where(came_back, end, _next_of_thread(thread, begin))
+        entry_only = (_column(batches, "flags") & int(Flags.ENTRY_ONLY)) != 0
         return cls(
             activity=np.concatenate([view.activities(kind) for kind in kinds]),
-            begin=_column(batches, "begin_ns"),
-            end=_column(batches, "time_ns"),
-            end_known=(_column(batches, "flags") & int(Flags.ENTRY_ONLY)) == 0,
-            thread=_column(batches, "thread"),
+            begin=begin,
+            end=end,
+            returned=returned,
+            latest_end=np.where(entry_only, np.minimum(returned, begin + ENTRY_ONLY_LIMIT_NS), end),
+            thread=thread,
             process=_column(batches, "process"),
             stream=_column(batches, "stream"),
             event=_column(batches, "event"),
             stream_kind=_column(batches, "stream_kind", missing=StreamKind.NONE),
             code=np.repeat(np.arange(len(kinds)), [len(batch) for batch in batches]),
             ok=ok,
-            done=ok & np.concatenate([_returned(batch) for batch in batches]),
+            done=ok & came_back,
         )
 
     def __len__(self) -> int:
@@ -106,6 +117,16 @@ class Rows(msgspec.Struct, frozen=True):
     def keep(self, chosen: Mask | Ints) -> Rows:
         """Return the rows that a mask or an index array selects."""
         return Rows(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
+
+
+def _next_of_thread(thread: Ints, begin: Ints) -> Ints:
+    """When the thread of each call began its next one; for ever where there is none."""
+    order = np.lexsort((begin, thread))
+    following = np.append(begin[order][1:], FOREVER)
+    following[np.append(thread[order][1:] != thread[order][:-1], True)] = FOREVER
+    result = np.empty(len(begin), np.int64)
+    result[order] = following[: len(begin)]
+    return result
 
 
 def _returned(batch: Batch) -> Mask:
@@ -122,17 +143,29 @@ def _column(batches: Sequence[Batch], name: str, missing: int = NO_ENTITY) -> In
 class Operations:
     """All operations of a run.
 
+    A wait for a CUDA event of which no record is known puts nothing on its stream that could be followed, and with a CUDA
+    event never recorded it puts nothing there at all; it is counted and left out.
+
     Attributes:
         rows: the calls, sorted by stream and begin.
+        records: the CUDA event records among them, sorted by CUDA event and begin.
         captured: how many calls went into graphs instead.
+        unbound: how many waits for a CUDA event found no record of it.
     """
 
     def __init__(self, view: View) -> None:
-        rows = Rows.read(view, *SUBMITTING)
-        rows = rows.keep(rows.ok & (rows.stream != NO_ENTITY))
+        # The waits are there for when their thread had come back from the call before.
+        rows = Rows.read(view, *SUBMITTING, *WAITING)
+        rows = rows.keep(rows.ok & (rows.stream != NO_ENTITY) & (rows.code < len(SUBMITTING)))
         captured = _captured(view, rows)
-        rows = rows.keep(~captured)
         self.captured = int(np.count_nonzero(captured))
+        rows = rows.keep(~captured) if self.captured else rows
+        self.records = _records(rows)
+        self._by_event = Ordered(self.records.event, self.records.begin)
+        waits = np.flatnonzero(rows.code == SUBMITTING.index(WAIT_EVENT))
+        unbound = waits[self.record_as_of(rows.event[waits], rows.begin[waits]) < 0]
+        self.unbound = len(unbound)
+        rows = rows.keep(np.delete(np.arange(len(rows)), unbound)) if self.unbound else rows
         self.by_stream = Ordered(rows.stream, rows.begin)
         self.rows = rows.keep(self.by_stream.order)
 
@@ -141,15 +174,18 @@ class Operations:
         mask: Mask = self.rows.code == SUBMITTING.index(kind)
         return mask
 
-    @cached_property
-    def records(self) -> Rows:
-        """CUDA event records, sorted by CUDA event and begin."""
-        rows = self.rows.keep(self.of(RECORD) & (self.rows.event != NO_ENTITY))
-        return rows.keep(np.lexsort((rows.begin, rows.event)))
-
     def record_as_of(self, event: Ints, time_ns: Ints) -> Ints:
         """Return where in :attr:`records` each CUDA event's last record begun by a time is, -1 for none."""
-        return Ordered(self.records.event, self.records.begin).last(event, time_ns)
+        return self._by_event.last(event, time_ns)
+
+    def recorded_until(self, event: Ints, time_ns: Ints) -> Ints:
+        """Return the same of records begun before a time."""
+        return self._by_event.last(event, time_ns, before=True)
+
+
+def _records(rows: Rows) -> Rows:
+    records = rows.keep((rows.code == SUBMITTING.index(RECORD)) & (rows.event != NO_ENTITY))
+    return records.keep(np.lexsort((records.begin, records.event)))
 
 
 class OperationCache:
@@ -197,11 +233,9 @@ def _captured(view: View, rows: Rows) -> Mask:
     windows = _origin_windows(view)
     if not len(windows):
         return np.zeros(len(rows), np.bool_)
-    waits = rows.keep(rows.code == SUBMITTING.index(WAIT_EVENT))
-    records = rows.keep((rows.code == SUBMITTING.index(RECORD)) & (rows.event != NO_ENTITY))
-    by_event = Ordered(records.event, records.begin)
-    at = by_event.last(waits.event, waits.begin)
-    waits, record = waits.keep(at >= 0), by_event.order[at[at >= 0]]
+    waits, records = rows.keep(rows.code == SUBMITTING.index(WAIT_EVENT)), _records(rows)
+    record = Ordered(records.event, records.begin).last(waits.event, waits.begin)
+    waits, record = waits.keep(record >= 0), record[record >= 0]
     while True:
         until = windows.until(records.stream[record], records.begin[record])
         joined = (until >= waits.begin) & (windows.until(waits.stream, waits.begin) < 0)
@@ -217,6 +251,6 @@ def _origin_windows(view: View) -> _Windows:
     # A capture ends even if ending it gives an error.
     by_stream = Ordered(ends.stream, ends.begin)
     at = by_stream.first_after(begins.stream, begins.begin)
-    to_ns = np.full(len(begins), _FOREVER)
+    to_ns = np.full(len(begins), FOREVER)
     to_ns[at >= 0] = ends.end[by_stream.order[at[at >= 0]]]
     return _Windows(begins.stream, begins.begin, to_ns)

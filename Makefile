@@ -7,7 +7,7 @@ PYTHON ?= python3
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types docs bench packages clean
+.PHONY: help setup demo test test-kernel lint types docs bench packages clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,11 +27,15 @@ demo: setup ## record a small inference server on a simulated GPU and show its c
 test: setup ## everything: unit, live BPF, conformance, packaging, linters, type checkers, docs
 	@tools/test.sh $(BIN)
 
+test-kernel: setup ## boot Debian's kernels in qemu and run the live suite in each (10 minutes)
+	@tools/install-kernel-packages.sh
+	@$(BIN)/python -m tests.kernel.run
+
 lint: setup ## ruff
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 types: setup ## mypy and pyright, strict
-	$(BIN)/mypy && $(BIN)/pyright
+	$(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: setup ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -12,7 +12,7 @@ step ruff
 step mypy
 "$bin/mypy"
 step pyright
-"$bin/pyright"
+"$bin/pyright" --pythonpath "$bin/python"
 step docs
 "$bin/mkdocs" build --strict --quiet --site-dir "$(mktemp -d)/site"
 step pytest

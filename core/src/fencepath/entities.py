@@ -67,11 +67,10 @@ class Entities:
         chosen = np.arange(rows) if where is None else np.flatnonzero(where)
         if not len(chosen):
             return ids
-        keys = np.empty(len(chosen), [(f"k{i}", column.dtype) for i, column in enumerate(columns)])
-        for i, column in enumerate(columns):
-            keys[f"k{i}"] = column[chosen]
-        unique, inverse = np.unique(keys, return_inverse=True)
-        numbers = np.array([self.intern(entity, key, partial(text, *key)) for key in unique.tolist()], np.int64)
+        values = [column[chosen] for column in columns]
+        first, inverse = _distinct(values)
+        keys = zip(*(value[first].tolist() for value in values), strict=True)
+        numbers = np.array([self.intern(entity, key, partial(text, *key)) for key in keys], np.int64)
         ids[chosen] = numbers[inverse]
         return ids
 
@@ -90,6 +89,19 @@ class Entities:
         if number < 0:
             raise IndexError(f"{number} is no entity")
         return self._types[number]
+
+
+def _distinct(columns: Sequence[Column]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Rows that are equal in all columns: one row of each, and for every row which of those it equals.
+
+    Column by column, as sorting structured rows costs twenty times as much.
+    """
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        _, part = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * (int(part.max(initial=0)) + 1) + part, return_inverse=True)
+    _, first = np.unique(code, return_index=True)
+    return first.astype(np.int64), code.astype(np.int64)
 
 
 class EntityTracker(Protocol):
@@ -123,10 +135,7 @@ def generations(
     """
     if not len(born_handle) or not len(handle):
         return np.zeros(len(handle), np.int64)
-    every = np.empty(len(handle) + len(born_handle), [("owner", "i8"), ("handle", "u8")])
-    every["owner"] = np.concatenate([owner, born_owner])
-    every["handle"] = np.concatenate([handle, born_handle])
-    _, code = np.unique(every, return_inverse=True)
+    _, code = _distinct([np.concatenate([owner, born_owner]), np.concatenate([handle, born_handle])])
     use, born = code[: len(handle)], code[len(handle) :]
     # A birth counts for a use if it came no later. Ranks among all births stand for times, so one integer holds both.
     at = np.sort(born_ns)

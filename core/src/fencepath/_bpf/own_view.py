@@ -38,7 +38,9 @@ def check_own_view() -> None:
         _check_names()
         return
     if seen != os.getpid():
-        raise _other("pid", f"process {os.getpid()} here is {seen} for the kernel", "--pid=host (hostPID: true in a pod)")
+        raise _other(
+            "pid", f"process {os.getpid()} here is {seen} for the kernel", "--pid=host (hostPID: true in a pod)"
+        )
     before_ns = time.monotonic_ns()
     seen_ns = _run(_TIME)
     # only the lower half is known

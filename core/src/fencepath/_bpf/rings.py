@@ -105,11 +105,12 @@ class Rings:
             raise MachineError(f"recording is not supported on {platform.machine()}", "use an x86-64 machine")
         self.sizes = ring_sizes(total_bytes, classes)
         self._rings: list[_Ring] = []
-        self._urgent = select.poll()
+        self._urgent = select.epoll()
         try:
             for class_bytes, size in self.sizes.items():
                 self._rings.append(_Ring(class_bytes, size))
-            self._urgent.register(self._rings[0].fd, select.POLLIN)
+            # Edge-triggered: records without a wake-up lie in that ring too, and must not end the sleep.
+            self._urgent.register(self._rings[0].fd, select.EPOLLIN | select.EPOLLET)
         except BaseException:
             self.close()
             raise
@@ -159,12 +160,13 @@ class Rings:
             left = end - time.monotonic()
             if left <= 0:
                 return False
-            if self._urgent.poll(1000 * min(left, _POLL_SECONDS)):
+            if self._urgent.poll(min(left, _POLL_SECONDS)):
                 return True
         return True
 
     def close(self) -> None:
         """Give the memory back. Programs that still run write into rings that nobody reads."""
+        self._urgent.close()
         while self._rings:
             self._rings.pop().close()
 

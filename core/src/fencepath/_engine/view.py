@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fencepath._engine.activities import ActivityTable
-from fencepath.events import HEAD_COLUMNS, Batch
+from fencepath.events import Batch, Column, Event, columns_of
 from fencepath.joins import Activities
 
 __all__ = ["EngineView"]
@@ -26,12 +26,26 @@ _HEAD_DTYPES = {
 
 
 class EngineView:
-    """Implements :class:`fencepath.joins.View`."""
+    """Implements :class:`fencepath.joins.View`.
 
-    def __init__(self, batches: Mapping[str, Batch], table: ActivityTable, error_ns: int) -> None:
+    Args:
+        batches: of the kinds with events.
+        table: their activities.
+        error_ns: clock error.
+        events: classes of kinds, which say what columns a kind without events has.
+    """
+
+    def __init__(
+        self,
+        batches: Mapping[str, Batch],
+        table: ActivityTable,
+        error_ns: int,
+        events: Mapping[str, type[Event]] | None = None,
+    ) -> None:
         self._batches = batches
         self._table = table
         self._error_ns = error_ns
+        self._events = events or {}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -39,12 +53,17 @@ class EngineView:
         return tuple(self._batches)
 
     def batch(self, kind: str) -> Batch:
-        """All events of a kind by time; one without rows if there are none."""
+        """All events of a kind by time. Of one that has none, an empty batch with the columns that its class declares."""
         found = self._batches.get(kind)
-        if found is None:
-            assert set(HEAD_COLUMNS) <= set(_HEAD_DTYPES)
-            return Batch(kind, {name: np.empty(0, dtype) for name, dtype in _HEAD_DTYPES.items()})
-        return found
+        return found if found is not None else self._empty(kind)
+
+    def _empty(self, kind: str) -> Batch:
+        columns: dict[str, Column] = {name: np.empty(0, dtype) for name, dtype in _HEAD_DTYPES.items()}
+        event = self._events.get(kind)
+        if event is not None:
+            columns |= {key.column: np.empty(0, np.int64) for key in event.info.keys}
+            columns |= {name: np.empty(0, dtype) for name, dtype in columns_of(event).items()}
+        return Batch(kind, columns)
 
     def activities(self, kind: str) -> Activities:
         """Activity index of each row of a kind's batch."""

@@ -331,7 +331,8 @@ class Walker:
         what the waiting thread's own timeline says.
         """
         category = self._table.category[cause]
-        return (self._table.thread[cause] != NO_ENTITY) | ((category >= 0) & (category != _INTERRUPT))
+        leads: npt.NDArray[np.bool_] = (self._table.thread[cause] != NO_ENTITY) | ((category >= 0) & (category != _INTERRUPT))
+        return leads
 
     def _rule_of(self, jump: _Jump) -> int:
         return int(self._edges.rule[jump.edge]) if jump.edge >= 0 else self._wake_rule

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import json
 
-
 import mkdocs_gen_files
 import typer.main
 
@@ -44,6 +43,7 @@ def command_line() -> None:
         "| 2 | wrong use, or the path is no recording |",
         "| 3 | this machine, or this fencepath, lacks something; the message says how to get it |",
         "| 4 | the recording is damaged and what was asked for cannot be read |",
+        "| 70 | a fault of fencepath itself; `FENCEPATH_TRACEBACK=1` shows the traceback |",
         "| other | with `record -- COMMAND`: the command's own, 128 + n for a signal, 126 or 127 if it could not be started |",
     ]
     write("reference/command-line.md", *lines)
@@ -59,11 +59,16 @@ def layers() -> None:
             keys = ", ".join(f"`{key.column}` ({key.entity})" for key in event.info.keys) or "none"
             category = event.info.time_category or "none (an instant)"
             lines += [f"### `{kind}`", "", inspect.getdoc(event) or "", ""]
-            lines += [f"Role `{event.info.role}`, category of its time `{category}`, version {event.info.version}, keys: {keys}.", ""]
+            lines += [
+                f"Role `{event.info.role}`, category of its time `{category}`, version {event.info.version}, keys: {keys}.",
+                "",
+            ]
             own = {column: dtype for column, dtype in columns_of(event).items() if column not in HEAD_COLUMNS}
             if own:
                 lines += ["| column | type |", "| --- | --- |"]
-                lines += [f"| `{column}` | {'text' if dtype.kind == 'O' else dtype.name} |" for column, dtype in own.items()]
+                lines += [
+                    f"| `{column}` | {'text' if dtype.kind == 'O' else dtype.name} |" for column, dtype in own.items()
+                ]
                 lines.append("")
     write("reference/layers.md", *lines)
 
@@ -77,24 +82,50 @@ def functions() -> None:
 
 
 def hooks() -> None:
-    lines = ["# Hooks", "", f"Plugin API {API_VERSION[0]}.{API_VERSION[1]}, in `fencepath.plugin`. All but `fencepath_layer` are optional.", ""]
+    lines = [
+        "# Hooks",
+        "",
+        f"Plugin API {API_VERSION[0]}.{API_VERSION[1]}, in `fencepath.plugin`. All but `fencepath_layer` are optional.",
+        "",
+    ]
     for name, spec in vars(LayerSpecs).items():
         if name.startswith("fencepath_"):
             hints = {key: str(value) for key, value in spec.__annotations__.items()}
             arguments = ", ".join(f"{key}: {hint}" for key, hint in hints.items() if key != "return")
-            lines += [f"## `{name}`", "", f"```python\ndef {name}({arguments}) -> {hints['return']}\n```", "", inspect.getdoc(spec) or "", ""]
+            lines += [
+                f"## `{name}`",
+                "",
+                f"```python\ndef {name}({arguments}) -> {hints['return']}\n```",
+                "",
+                inspect.getdoc(spec) or "",
+                "",
+            ]
     write("reference/hooks.md", *lines)
 
 
 def api() -> None:
-    lines = ["# Public modules", "", "What plugins and scripts may import. Modules whose name begins with an underscore may change at any time.", ""]
+    lines = [
+        "# Public modules",
+        "",
+        "What plugins and scripts may import. Modules whose name begins with an underscore may change at any time.",
+        "",
+    ]
     lines += [f"::: fencepath.{name}\n" for name in PUBLIC]
     write("reference/api.md", *lines)
 
 
 def report_schema() -> None:
     schema = json.dumps(json_schema(), indent=2)
-    write("reference/report-schema.md", "# Report schema", "", "`fencepath report --json` prints this.", "", "```json", schema, "```")
+    write(
+        "reference/report-schema.md",
+        "# Report schema",
+        "",
+        "`fencepath report --json` prints this.",
+        "",
+        "```json",
+        schema,
+        "```",
+    )
 
 
 command_line()

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from fencepath._bpf.attach import Link, UprobeMethod, attach_uprobes, uprobe_attach_method
+from fencepath._bpf.attach import FORCE_VARIABLE, Link, UprobeMethod, attach_uprobes, uprobe_attach_method
 from fencepath._bpf.compiler import BpfObject
 from fencepath._bpf.losses import Stage
 from fencepath._bpf.shared import Shared
 from fencepath._bpf.sys import ProgramType
 from fencepath.calls import Arg, CallTable, DecodedCalls, End, EntryState, Function, Out, Read
+from fencepath.errors import MachineError
 from fencepath.records import Flags, Layouts, Records
 
 pytestmark = pytest.mark.bpf
@@ -252,10 +253,17 @@ each_method = pytest.mark.parametrize("start", list(UprobeMethod), indirect=True
 
 
 @pytest.fixture
-def start(request: pytest.FixtureRequest, built: Built) -> Iterator[Start]:
+def start(request: pytest.FixtureRequest, built: Built, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Return a function that attaches to a waiting program, as this machine takes it unless told otherwise."""
     opened: list[Recorder | Run] = []
-    method = getattr(request, "param", None) or uprobe_attach_method()
+    if asked := getattr(request, "param", None):
+        monkeypatch.setenv(FORCE_VARIABLE, asked.value)
+    try:
+        method = uprobe_attach_method()
+    except MachineError as error:
+        if asked is None:
+            raise
+        pytest.skip(f"this kernel does not attach so: {error}")
 
     def begin(mode: str, max_entries: int = 1024) -> tuple[Recorder, Run]:
         recorder = Recorder(built.library, method, max_entries)

@@ -259,7 +259,12 @@ def test_an_edge_from_what_leads_nowhere_does_not_take_the_walk_along(tmp_path: 
     story.sleep(A, 200, 600, 650, by=None if interrupt else B)
     found = segments(story.analysis(tmp_path, plugins(rules=(woken,))))
     assert {thread_of(s) for s in found} == ({A} if interrupt else {A, B})
-    assert {s.category for s in found} <= {Category.HOST_COMPUTE, Category.DEVICE_WAIT, Category.RUNQUEUE, Category.DRIVER}
+    assert {s.category for s in found} <= {
+        Category.HOST_COMPUTE,
+        Category.DEVICE_WAIT,
+        Category.RUNQUEUE,
+        Category.DRIVER,
+    }
 
 
 def test_who_wakes_a_thread_inside_a_device_wait_is_not_its_cause(tmp_path: Path) -> None:

@@ -20,7 +20,17 @@ POINT, TEXT, _ = MARK_LAYOUTS
 ALICE, BOB = 11, 13
 
 
-def row(records: Records, index: int, time_ns: int, tid: int, op: Op, request: int, value: int = 0, phase: int = 0, text: str = "") -> None:
+def row(
+    records: Records,
+    index: int,
+    time_ns: int,
+    tid: int,
+    op: Op,
+    request: int,
+    value: int = 0,
+    phase: int = 0,
+    text: str = "",
+) -> None:
     records["time_ns"][index] = time_ns
     records["tgid"][index], records["tid"][index] = 7, tid
     records["flags"][index] = int(Flags.TASK)
@@ -32,7 +42,9 @@ def row(records: Records, index: int, time_ns: int, tid: int, op: Op, request: i
         records["text"][index, : len(data)] = np.frombuffer(data, np.uint8)
 
 
-def requests_of(tmp_path: Path, begins: list[tuple[int, int, int, str]], points: list[tuple[int, int, Op, int, int, int]]) -> dict[str, Request]:
+def requests_of(
+    tmp_path: Path, begins: list[tuple[int, int, int, str]], points: list[tuple[int, int, Op, int, int, int]]
+) -> dict[str, Request]:
     texts = np.zeros(len(begins), TEXT.dtype)
     for index, (time_ns, tid, request, name) in enumerate(begins):
         row(texts, index, time_ns, tid, Op.REQUEST_BEGIN, request, text=name)
@@ -74,11 +86,16 @@ def test_phases_are_cut_where_the_next_begins(tmp_path: Path) -> None:
             (170, ALICE, Op.REQUEST_END, 5, 0, 0),
         ],
     )
-    assert [(span.begin_ns, span.end_ns, span.phase) for span in found["a"].phases] == [(110, 130, "prefill"), (130, 170, "decode")]
+    assert [(span.begin_ns, span.end_ns, span.phase) for span in found["a"].phases] == [
+        (110, 130, "prefill"),
+        (130, 170, "decode"),
+    ]
 
 
 def test_a_request_without_an_end_is_open_and_one_without_a_begin_says_so(tmp_path: Path) -> None:
-    found = requests_of(tmp_path, [(100, ALICE, 5, "a")], [(120, BOB, Op.TOKEN, 9, 3, 0), (150, BOB, Op.TOKEN, 9, 4, 0)])
+    found = requests_of(
+        tmp_path, [(100, ALICE, 5, "a")], [(120, BOB, Op.TOKEN, 9, 3, 0), (150, BOB, Op.TOKEN, 9, 4, 0)]
+    )
     assert found["a"].state is RequestState.OPEN
     assert found["a"].end_ns == 150
     assert found["0000000000000009"].state is RequestState.BEGIN_UNKNOWN

@@ -16,10 +16,19 @@ def test_the_header_is_24_bytes() -> None:
 
 
 def test_offsets_are_those_of_c() -> None:
-    layout = RecordLayout("acme.call", (*CALL_HEAD, Field("args", "u64[3]"), Field("name", "char[5]"), Field("bytes", "u64")))
+    layout = RecordLayout(
+        "acme.call", (*CALL_HEAD, Field("args", "u64[3]"), Field("name", "char[5]"), Field("bytes", "u64"))
+    )
     fields = layout.dtype.fields
     assert fields is not None
-    assert [fields[name][1] for name in ("begin_ns", "function", "caller_ip", "args", "name", "bytes")] == [24, 32, 40, 48, 72, 80]
+    assert [fields[name][1] for name in ("begin_ns", "function", "caller_ip", "args", "name", "bytes")] == [
+        24,
+        32,
+        40,
+        48,
+        72,
+        80,
+    ]
     assert layout.size_bytes == 88
     assert layout.lasts
     assert "char name[5];" in layout.c_struct()

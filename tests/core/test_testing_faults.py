@@ -12,8 +12,8 @@ import pytest
 from tests.core.planted import PING, RING, PingDecoder, alternative, hooks, ids, loaded, registry_of, rule, written
 
 from fencepath._loader import load_plugins
-from fencepath.calls import CallTable, Function
-from fencepath.events import Batch, Event, Key, KindInfo, Role
+from fencepath.calls import Arg, CallTable, Function, Out
+from fencepath.events import S32, U64, Batch, Column, Event, Key, KindInfo, Role, columns_of
 from fencepath.joins import Select
 from fencepath.plugin import BpfSource, CallProbe, SyscallProbes, TracepointProbe, hookimpl
 from fencepath.records import HEADER, Field, RecordLayout, Records
@@ -379,6 +379,78 @@ def test_a_kind_that_is_recorded_and_not_declared(machine: System) -> None:
         requirements.decoder_survives_random_bytes(loaded(hooks(kinds=())), machine)
 
 
+# Columns of calls.
+
+
+class Open(Event, frozen=True, kw_only=True, tag="planted.open"):
+    """A door is opened. The column `far` is worked out of another."""
+
+    info: ClassVar[KindInfo] = KindInfo(role=Role.CALL)
+
+    door: U64
+    result: S32
+    knobs: U64
+    far: bool
+
+
+DOORS = CallTable(
+    "planted",
+    ("libplanted.so",),
+    (
+        Function("planted_open", "planted.open", (Arg("door", 0), Arg("knobs", 1)), out=(Out("key", 2),)),
+        Function("planted_open_wide", "planted.open", (Arg("door", 0),)),
+    ),
+)
+
+
+class DoorDecoder:
+    """As decoders do: what the class has and the table does not give is 0."""
+
+    def decode(self, kind: str, records: Records) -> Batch:
+        calls = DOORS.decode(kind, records, DOORS.recorded)
+        found: dict[str, Column] = {**calls, "far": calls["door"] > 1000}
+        columns = {
+            name: np.ascontiguousarray(found.get(name, np.zeros(len(calls.records))), dtype)
+            for name, dtype in columns_of(Open).items()
+            if name not in columns_of(Event)
+        }
+        return Batch.from_records(kind, calls.records, columns)
+
+
+class MisspeltOpen(Event, frozen=True, kw_only=True, tag="planted.open"):
+    """A door is opened; `knobs` is misspelt."""
+
+    info: ClassVar[KindInfo] = KindInfo(role=Role.CALL)
+
+    door: U64
+    nobs: U64
+
+
+class MisspeltDecoder(DoorDecoder):
+    def decode(self, kind: str, records: Records) -> Batch:
+        batch = super().decode(kind, records)
+        batch.columns["nobs"] = np.zeros(len(batch), np.uint64)
+        return batch
+
+
+def _doors(kind: type[Event], decoder: object, folder: Path) -> Any:
+    source = BpfSource(path=folder / "calls.c")
+    source.path.write_text('#include "fp_calls.h"')
+    way = alternative(probes=(CallProbe(table=DOORS),), gives=("planted.open",), bpf=source)
+    return loaded(hooks(kinds=(kind,), alternatives=(way,), decoder=decoder))
+
+
+def test_columns_that_functions_give_or_the_decoder_makes(machine: System, tmp_path: Path) -> None:
+    requirements.columns_are_given(_doors(Open, DoorDecoder(), tmp_path), machine)
+
+
+def test_a_column_that_nothing_gives(machine: System, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError) as caught:
+        requirements.columns_are_given(_doors(MisspeltOpen, MisspeltDecoder(), tmp_path), machine)
+    says = "column nobs of planted.open is given by no function of the table (it gives door, key, knobs)"
+    assert str(caught.value).startswith(says)
+
+
 # Keys and attributes.
 
 
@@ -512,3 +584,38 @@ def test_a_section_that_is_missing_or_empty(section: str, tmp_path: Path) -> Non
 def test_no_readme(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="there is no README at"):
         requirements.readme_has_sections(tmp_path / "README.md")
+
+
+def test_a_readme_that_names_the_kinds(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(
+        "## What it sees\n\n`planted.ping` of a `planted.door`, see `planted.again`.\n\n## Needs\n\n`planted.pong` is not there.\n"
+    )
+    requirements.readme_names_kinds(readme, loaded(hooks(rules=(rule(),))))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "## What it sees\n\nplanted.ping without backticks\n",
+            "README.md does not name planted.ping; say in backticks",
+        ),
+        (
+            "## What it sees\n\n`planted.ping` and `planted.pong`\n\n## Needs\n",
+            "README.md names planted.pong under 'What it sees', which is no kind of this layer; it has planted.ping",
+        ),
+    ],
+)
+def test_a_readme_that_does_not(text: str, says: str, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(text)
+    with pytest.raises(AssertionError) as caught:
+        requirements.readme_names_kinds(readme, loaded(hooks()))
+    assert says in str(caught.value)
+
+
+def test_keys_of_a_kind_that_is_not_listed(machine: System) -> None:
+    """The cause is named, not the dictionary that lacks it."""
+    with pytest.raises(AssertionError, match=r"planted\.ping is recorded, but fencepath_event_kinds does not list it"):
+        requirements.keys_are_filled(loaded(hooks(kinds=())), machine)

@@ -79,8 +79,10 @@ class TestConformance(PluginConformance):
     layer = "solo"
     readme = Path(__file__).with_name("README.md")
 """
-README = "".join(f"## {name}\n\nA thing.\n\n" for name in ("What it sees", "Needs", "Costs", "Caveats", "Join keys"))
-REQUIREMENTS = 11
+README = "`solo.ring`\n\n" + "".join(
+    f"## {name}\n\nA thing.\n\n" for name in ("What it sees", "Needs", "Costs", "Caveats", "Join keys")
+)
+REQUIREMENTS = 13
 """Tests of the conformance class."""
 
 
@@ -200,6 +202,18 @@ def test_check_plugin_says_what_to_mend(tmp_path: Path) -> None:
     assert code == 1
     verdict, evidence = checks["decoder survives random bytes"]
     assert (verdict, "decode raised ZeroDivisionError" in evidence) == ("refuse", True)
+    assert checks["columns, keys, span attributes"][0] == "warn"
+    assert [name for name, (verdict, _) in checks.items() if verdict == "refuse"] == ["decoder survives random bytes"]
+
+
+def test_check_plugin_of_a_kind_that_is_not_listed(tmp_path: Path) -> None:
+    """What follows from it is not said again by others."""
+    code, checks = check(tmp_path, install(tmp_path, PLUGIN.replace("return (Ring,)", "return ()")))
+    assert code == 1
+    assert {name: evidence for name, (verdict, evidence) in checks.items() if verdict == "refuse"} == {
+        "probes are data": "rings: gives solo.ring, which fencepath_event_kinds does not list"
+    }
+    assert checks["rules, records, decoder, keys, programs, probe sets"][0] == "warn"
 
 
 def test_check_plugin_of_a_hook_that_raises(tmp_path: Path) -> None:
@@ -207,13 +221,13 @@ def test_check_plugin_of_a_hook_that_raises(tmp_path: Path) -> None:
     code, checks = check(tmp_path, install(tmp_path, faulty))
     assert code == 1
     assert checks["probes are data"] == ("refuse", "a hook raised KeyError: 'no such card'")
+    assert [name for name, (verdict, _) in checks.items() if verdict == "refuse"] == ["probes are data"]
 
 
 def test_check_plugin_of_one_that_does_not_load(tmp_path: Path) -> None:
     code, checks = check(tmp_path, install(tmp_path, PLUGIN.replace("def fencepath_probes(", "def fencepath_probs(")))
     assert code == 1
-    assert checks["register"][0] == "refuse"
-    assert checks["hooks are known"] == ("refuse", "there is no hook fencepath_probs; did you mean fencepath_probes?")
+    assert checks == {"hooks are known": ("refuse", "there is no hook fencepath_probs; did you mean fencepath_probes?")}
 
 
 def test_check_layer_of_the_installed_ones() -> None:

@@ -179,8 +179,11 @@ def test_exec_is_recorded_with_its_file_name() -> None:
 @pytest.mark.parametrize(
     ("size", "extra", "cut"), [(64, -1, False), (64, 0, True), (8, 9, True), (200, -1, False), (200, 0, True)]
 )
-def test_text_that_does_not_fit_is_cut_and_flagged(tmp_path: Path, size: int, extra: int, cut: bool) -> None:
-    name = str(tmp_path / "x")
+def test_text_that_does_not_fit_is_cut_and_flagged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, extra: int, cut: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "./x"
     length = size + extra if size >= 64 else len(name) + 20
     name += "y" * (length - len(name))
     shutil.copy("/bin/true", name)

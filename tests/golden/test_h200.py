@@ -7,10 +7,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from fencepath_cuda.demo import SimulatedServer
 
 from fencepath import Analysis, open_recording
 from fencepath.events import Category
+from fencepath_cuda.demo import SimulatedServer
 
 CUPTI = {
     "cudaLaunchKernel": 2230, "cuLaunchKernel": 8, "cudaLaunchKernelExC": 56, "cuLaunchKernelEx": 537, "cudaMemcpyAsync": 23,
@@ -55,7 +55,15 @@ def test_nothing_was_lost(analysis: Analysis) -> None:
 
 def test_every_path_adds_up(analysis: Analysis) -> None:
     report = analysis.report()
-    assert [request.key for request in report.requests] == ["warm", "warm-graph", "warm-big", "req-0", "req-1", "req-graph", "req-big"]
+    assert [request.key for request in report.requests] == [
+        "warm",
+        "warm-graph",
+        "warm-big",
+        "req-0",
+        "req-1",
+        "req-graph",
+        "req-big",
+    ]
     for request in report.requests:
         assert sum(segment.duration_ns for segment in request.path.segments) == request.end_ns - request.start_ns
         assert request.path.unexplained_ns == request.path.not_observed_ns == 0
@@ -64,7 +72,9 @@ def test_every_path_adds_up(analysis: Analysis) -> None:
 def test_what_set_the_latency(analysis: Analysis) -> None:
     """Eager decoding is bound by the host, the graph and the large products by the device."""
     share = {
-        request.key: {name: time_ns / (request.end_ns - request.start_ns) for name, time_ns in request.path.by_category_ns.items()}
+        request.key: {
+            name: time_ns / (request.end_ns - request.start_ns) for name, time_ns in request.path.by_category_ns.items()
+        }
         for request in analysis.report().requests
     }
     assert share["req-0"][Category.HOST_COMPUTE] > 0.9
@@ -83,4 +93,8 @@ def test_without_the_scheduler_the_hosts_share_is_not_observed(analysis: Analysi
         gained = sum(less.path.by_category_ns.get(c, 0) - full.path.by_category_ns.get(c, 0) for c in others)
         assert less.path.not_observed_ns == host - gained
         # a call during which the thread lost its CPU takes that time back
-        assert 0 <= gained <= full.path.by_category_ns.get(Category.RUNQUEUE, 0) + full.path.by_category_ns.get(Category.BLOCKED, 0)
+        assert (
+            0
+            <= gained
+            <= full.path.by_category_ns.get(Category.RUNQUEUE, 0) + full.path.by_category_ns.get(Category.BLOCKED, 0)
+        )

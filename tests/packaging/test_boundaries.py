@@ -97,3 +97,16 @@ def test_the_template_uses_what_a_stranger_may() -> None:
 )
 def test_what_counts_as_private(name: str, private: bool) -> None:
     assert is_private(name) == private
+
+
+@pytest.mark.parametrize("module", ["events", "records"])
+def test_every_member_of_an_enum_is_documented(module: str) -> None:
+    """The pages made of the code leave out what has no docstring."""
+    tree = ast.parse((ROOT / "core" / "src" / "fencepath" / f"{module}.py").read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and any(
+            "Enum" in ast.unparse(b) or "Flag" in ast.unparse(b) for b in node.bases
+        ):
+            for member, after in zip(node.body, [*node.body[1:], None], strict=True):
+                documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                assert documented or not isinstance(member, ast.Assign), f"{node.name}: {ast.unparse(member)}"

@@ -132,8 +132,11 @@ def test_the_templates_own_tests(installed: Environment, folder: Path) -> None:
 
 
 def test_check_plugin(installed: Environment, folder: Path) -> None:
-    formats = TEMPLATE / "tests" / "formats" / "6.18"
-    checks = installed.json("check-plugin", "acme", "--formats", str(formats), cwd=folder)
+    formats, source = TEMPLATE / "tests" / "formats" / "6.18", TEMPLATE / "tests" / "libacme" / "libacme.c"
+    library = folder / "libacme.so"
+    run(["cc", "-shared", "-fPIC", "-pthread", "-o", str(library), str(source)], cwd=folder)
+    options = ["--formats", str(formats), "--library", str(library)]
+    checks = installed.json("check-plugin", "acme", *options, cwd=folder)
     assert {check["name"]: check["evidence"] for check in checks if check["verdict"] != "ok"} == {}
 
 

@@ -39,7 +39,9 @@ def record_demo(demo: Demo, path: Path, folder: Path, requests: int) -> None:
     built = demo.build(folder, requests)
     words = [sys.executable, "-m", "fencepath", "record", "-o", str(path), "--"]
     environ = {**os.environ, **built.environ}
-    done = subprocess.run([*words, *built.argv], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [*words, *built.argv], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise MachineError(last.removeprefix("fencepath: "))

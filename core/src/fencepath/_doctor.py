@@ -28,7 +28,21 @@ def run_checks(pid: int | None = None) -> list[tuple[str, Check]]:
     Raises:
         UsageError: `pid` is no running process.
     """
-    checks = [("core", check) for check in (_architecture(), _root(), _bcc(), _tracefs(), _btf(), _lockdown(), _uprobes(), _program())]
+    checks = [
+        ("core", check)
+        for check in (
+            _architecture(),
+            _root(),
+            _namespaces(),
+            _bcc(),
+            _tracefs(),
+            _btf(),
+            _lockdown(),
+            _uprobes(),
+            _returns(),
+            _program(),
+        )
+    ]
     if pid is not None:
         checks += [("core", check) for check in _process(pid)]
     checks += list(_layers())
@@ -58,6 +72,16 @@ def _root() -> Check:
         cost="nothing can be recorded; recordings can be read",
         remedy="run fencepath record with sudo",
     )
+
+
+def _namespaces() -> Check:
+    def action() -> str:
+        from fencepath._bpf.own_view import check_own_view
+
+        check_own_view()
+        return "processes and times are the kernel's own here"
+
+    return _tried("namespaces", action, "nothing can be recorded from in here; recordings can be read")
 
 
 def _tried(name: str, action: Callable[[], str], cost: str) -> Check:
@@ -120,6 +144,32 @@ def _uprobes() -> Check:
     return _tried("uprobes", action, "no function of a library can be probed: the cuda layer records nothing")
 
 
+def _returns() -> Check:
+    """Whether return probes are safe for programs with seccomp filters."""
+    try:
+        harmful = _seccomp_ends_returns()
+    except FencepathError as error:
+        return Check(
+            name="return probes", verdict="degrade", evidence=str(error), cost="ends of calls are not recorded"
+        )
+    if harmful:
+        return Check(
+            name="return probes",
+            verdict="degrade",
+            evidence="a seccomp filter that does not know uretprobe(2) ends the program at a return probe (tried)",
+            cost="ends of calls are not recorded: return probes are left out",
+            remedy="use a kernel of 6.14 or later, or one before 6.11",
+        )
+    return Check(name="return probes", verdict="ok", evidence="a program with a seccomp filter survives them (tried)")
+
+
+def _seccomp_ends_returns() -> bool:
+    from fencepath._bpf.attach import uprobe_attach_method
+    from fencepath._record.return_probes import seccomp_ends_returns
+
+    return seccomp_ends_returns(uprobe_attach_method())
+
+
 def _program() -> Check:
     def action() -> str:
         from fencepath._bpf.compiler import BpfObject
@@ -142,8 +192,8 @@ def _process(pid: int) -> Iterator[Check]:
         name=f"seccomp of {pid}",
         verdict="warn" if filtered else "ok",
         evidence="it has a seccomp filter" if filtered else "no filter",
-        cost="a filter that answers uretprobe(2) or prctl(2) itself can end the process or swallow its marks" if filtered else "",
-        remedy="record it with --no-returns" if filtered else "",
+        cost="if it answers prctl(2) itself, the process's marks are not recorded" if filtered else "",
+        remedy="see whether the program says so on standard error, and let prctl(2) pass" if filtered else "",
     )
 
 
@@ -152,16 +202,25 @@ def _layers() -> Iterator[tuple[str, Check]]:
 
     registry = load_plugins()
     for problem in registry.problems:
-        yield problem.plugin, Check(name="plugin", verdict="warn", evidence=str(problem), cost="its layer is not recorded")
+        yield (
+            problem.plugin,
+            Check(name="plugin", verdict="warn", evidence=str(problem), cost="its layer is not recorded"),
+        )
     try:
         system = System.here("full")
     except MachineError:
         return
     plan = make_plan(registry, system)
     for planned in plan.sets:
-        yield planned.plugin.name, Check(name=planned.probe_set.name, verdict="ok", evidence=f"{len(planned.layouts)} kinds can be recorded")
+        yield (
+            planned.plugin.name,
+            Check(name=planned.probe_set.name, verdict="ok", evidence=f"{len(planned.layouts)} kinds can be recorded"),
+        )
     for missing in plan.missing:
-        yield missing.layer, Check(name=missing.probe, verdict="degrade", evidence=missing.why, cost="these events are not recorded")
+        yield (
+            missing.layer,
+            Check(name=missing.probe, verdict="degrade", evidence=missing.why, cost="these events are not recorded"),
+        )
     for plugin, checks in registry.collect("fencepath_checks", system=system):
         for check in checks:
             yield plugin.name, check

@@ -74,7 +74,7 @@ class Analysis:
         self.without = tuple(without)
         self._loaded = load(recording, self.registry, without)
         self.table = ActivityTable(self._loaded.batches, self._loaded.infos, self._loaded.entities)
-        self.view = EngineView(self._loaded.batches, self.table, CLOCK_ERROR_NS)
+        self.view = EngineView(self._loaded.batches, self.table, CLOCK_ERROR_NS, self.registry.events)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -143,7 +143,9 @@ class Analysis:
         scheduler = (Role.RUN_STATE, Role.WAKE)
         own = [kind for kind, info in self._loaded.infos.items() if info.role not in scheduler]
         seen = [self._loaded.batches[kind]["thread"] for kind in own if kind in self._loaded.batches]
-        return self._loaded.processes.known_threads | frozenset(np.unique(np.concatenate(seen)).tolist() if seen else ())
+        return self._loaded.processes.known_threads | frozenset(
+            np.unique(np.concatenate(seen)).tolist() if seen else ()
+        )
 
     @cached_property
     def walker(self) -> Walker:

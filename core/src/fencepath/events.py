@@ -49,11 +49,17 @@ def _fixed(dtype: str) -> msgspec.Meta:
 
 
 U8 = Annotated[int, _fixed("u1")]
+"""Annotation of a field of an event: an unsigned integer of 8 bits."""
 U16 = Annotated[int, _fixed("u2")]
+"""Annotation of a field of an event: an unsigned integer of 16 bits."""
 U32 = Annotated[int, _fixed("u4")]
+"""Annotation of a field of an event: an unsigned integer of 32 bits."""
 U64 = Annotated[int, _fixed("u8")]
+"""Annotation of a field of an event: an unsigned integer of 64 bits."""
 S32 = Annotated[int, _fixed("i4")]
+"""Annotation of a field of an event: a signed integer of 32 bits."""
 S64 = Annotated[int, _fixed("i8")]
+"""Annotation of a field of an event: a signed integer of 64 bits."""
 
 
 class Role(enum.StrEnum):
@@ -88,31 +94,57 @@ class Role(enum.StrEnum):
 
 
 class Category(enum.StrEnum):
-    """What a segment of a path was spent on. Never folded into one another."""
+    """What a segment of a path was spent on. Never folded into one another.
+
+    The time of a kind has its role's category (:data:`CATEGORY_OF_ROLE`) unless its :class:`KindInfo` says another.
+    """
 
     HOST_COMPUTE = "host_compute"
+    """A thread ran code of its own."""
     API_CALL = "api_call"
+    """A thread was in a call of a library."""
     LAUNCH_QUEUE = "launch_queue"
+    """Work waited to be started."""
     DEVICE_EXECUTION = "device_execution"
+    """A device ran work."""
     DEVICE_WAIT = "device_wait"
+    """A thread waited for a device."""
     TRANSFER = "transfer"
+    """Memory of a device was moved or set."""
     MEMORY = "memory"
+    """Memory of a device was allocated, freed or mapped."""
     DRIVER = "driver"
+    """A thread was in the kernel's driver."""
     DEPENDENCY = "dependency"
+    """Work waited for other work."""
     FENCE_WAIT = "fence_wait"
+    """A thread waited for a fence."""
     INTERRUPT = "interrupt"
+    """An interrupt was served."""
     RUNQUEUE = "runqueue"
+    """A thread could run and waited for a CPU."""
     BLOCKED = "blocked"
+    """A thread slept; why was not recorded."""
     BLOCKED_LOCK = "blocked_lock"
+    """A thread slept for a lock."""
     BLOCKED_IO = "blocked_io"
+    """A thread slept for input or output."""
     BLOCKED_IPC = "blocked_ipc"
+    """A thread slept for another process."""
     SLEEP = "sleep"
+    """A thread slept on purpose."""
     PAGE_FAULT = "page_fault"
+    """A page had to be brought in."""
     ADMISSION_QUEUE = "admission_queue"
+    """A request waited to be admitted."""
     COLLECTIVE_WAIT = "collective_wait"
+    """A device waited for other devices."""
     UNDECIDED = "undecided"
+    """Bounded by what was recorded, and not to be told apart within that."""
     NOT_OBSERVED = "not_observed"
+    """A layer that would tell was not recorded."""
     UNEXPLAINED = "unexplained"
+    """Nothing recorded says what it was."""
 
 
 CATEGORY_OF_ROLE: Mapping[Role, Category] = {
@@ -143,7 +175,8 @@ class KindInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine must know of a kind.
 
     Attributes:
-        role: see :class:`Role`.
+        role: see :class:`Role`. A kind of the role ``call`` or ``wait`` is a thread in a function; ``wait`` if the thread
+            does nothing in it but wait, so that its blocked time may be shown as the wait's own category.
         category: category of its time; None means the role's own.
         keys: entities it names, besides the thread and the process of every event in task context.
         keep: the records are kept when old segments are dropped (creation and end of handles, names).
@@ -228,7 +261,10 @@ def dtype_of(event_type: type[Event]) -> np.dtype[np.void]:
 def schema_of(event_type: type[Event]) -> pa.Schema:
     """Return the Arrow schema of a kind's columns; text is utf8."""
     return pa.schema(
-        [(name, pa.string() if dtype == np.dtype("O") else pa.from_numpy_dtype(dtype)) for name, dtype in columns_of(event_type).items()]
+        [
+            (name, pa.string() if dtype == np.dtype("O") else pa.from_numpy_dtype(dtype))
+            for name, dtype in columns_of(event_type).items()
+        ]
     )
 
 
@@ -260,10 +296,14 @@ class Batch:
         Without `columns`, every further field of the record becomes a column of the same name.
         """
         names = records.dtype.names or ()
-        head: dict[str, Column] = {name: np.ascontiguousarray(records[name]) for name in ("time_ns", "tgid", "tid", "cpu", "flags")}
+        head: dict[str, Column] = {
+            name: np.ascontiguousarray(records[name]) for name in ("time_ns", "tgid", "tid", "cpu", "flags")
+        }
         head["begin_ns"] = np.ascontiguousarray(records["begin_ns"]) if "begin_ns" in names else head["time_ns"]
         if columns is None:
-            columns = {name: np.ascontiguousarray(records[name]) for name in names if name not in (*HEAD_COLUMNS, "kind")}
+            columns = {
+                name: np.ascontiguousarray(records[name]) for name in names if name not in (*HEAD_COLUMNS, "kind")
+            }
         return cls(kind, {**head, **columns}, labels)
 
     def __len__(self) -> int:
@@ -296,7 +336,5 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     columns: dict[str, Column] = {}
     for name in names:
         like = next(batch.columns[name] for batch in batches if name in batch.columns)
-        columns[name] = np.concatenate(
-            [batch.columns.get(name, np.zeros(len(batch), like.dtype)) for batch in batches]
-        )
+        columns[name] = np.concatenate([batch.columns.get(name, np.zeros(len(batch), like.dtype)) for batch in batches])
     return Batch(first.kind, columns, max((batch.labels for batch in batches), key=len))

@@ -72,7 +72,9 @@ class Field(msgspec.Struct, frozen=True):
         if not self.name.isidentifier():
             raise ValueError(f"{self.name!r} is no name for a field")
         if _TYPE.fullmatch(self.type) is None:
-            raise ValueError(f"field {self.name}: unknown type {self.type!r}; use u8 to u64, s8 to s64, char[N] or an array such as u64[4]")
+            raise ValueError(
+                f"field {self.name}: unknown type {self.type!r}; use u8 to u64, s8 to s64, char[N] or an array such as u64[4]"
+            )
 
     @property
     def base(self) -> str:

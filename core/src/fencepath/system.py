@@ -28,7 +28,13 @@ class System:
     """
 
     def __init__(
-        self, *, tracepoints: TracepointSource, architecture: str, kernel: str, detail: Detail = "launch", live: bool = False
+        self,
+        *,
+        tracepoints: TracepointSource,
+        architecture: str,
+        kernel: str,
+        detail: Detail = "launch",
+        live: bool = False,
     ) -> None:
         self.tracepoints = tracepoints
         self.architecture = architecture

@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fencepath.plugin import TracepointProbe
 from fencepath.testing import SystemFrom, without_events
 from fencepath.tracepoints import Missing, Resolved
 
@@ -16,11 +15,7 @@ FORMATS = Path(__file__).parent / "formats"
 
 
 def doorbells(system_from: SystemFrom, kernel: str, *lacking: str) -> Resolved | Missing:
-    machine = without_events(system_from(FORMATS / kernel), *lacking)
-    (found,) = (each for each in plugin.fencepath_probes(machine) if each.name == "doorbells")
-    (probe,) = found.alternatives[0].probes
-    assert isinstance(probe, TracepointProbe)
-    return probe.record.resolve(machine.tracepoints)
+    return plugin.RING.resolve(without_events(system_from(FORMATS / kernel), *lacking).tracepoints)
 
 
 @pytest.mark.parametrize("kernel", sorted(folder.name for folder in FORMATS.iterdir()))

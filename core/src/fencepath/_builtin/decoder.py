@@ -33,5 +33,9 @@ def _hex(columns: Column) -> Column:
 
 def _texts(columns: Column, lengths: Column) -> Column:
     return np.array(
-        [row[:length].tobytes().decode(errors="replace") for row, length in zip(columns, lengths.tolist(), strict=True)], object
+        [
+            row[:length].tobytes().decode(errors="replace")
+            for row, length in zip(columns, lengths.tolist(), strict=True)
+        ],
+        object,
     )

@@ -72,7 +72,9 @@ def _by_request(view: View) -> dict[int, list[_Mark]]:
     texts = view.batch(MARK_TEXT)
     if len(texts):
         names = ("time_ns", "thread", "op", "value", "request", "phase", "text", "trace_id", "span_id", "trace_flags")
-        for time_ns, thread, op, value, request, phase, *rest in zip(*(texts[name].tolist() for name in names), strict=True):
+        for time_ns, thread, op, value, request, phase, *rest in zip(
+            *(texts[name].tolist() for name in names), strict=True
+        ):
             marks[request].append(_Mark(time_ns, thread, op, value, phase, *rest))
     for rows in marks.values():
         rows.sort(key=lambda mark: mark.time_ns)

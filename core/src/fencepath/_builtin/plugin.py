@@ -79,9 +79,7 @@ class _ProcessLayer:
             fields=(Take("prot", "u64"), Take("flags", "u64", as_="map_flags")),
             in_task=True,
         )
-        done = TracepointRecord(
-            kind="process.map", group="syscalls", event="sys_exit_mmap", fields=(), in_task=True
-        )
+        done = TracepointRecord(kind="process.map", group="syscalls", event="sys_exit_mmap", fields=(), in_task=True)
         programs = {"on_fork": fork, "on_exec": execve, "on_exit": end, "on_map": mapped, "on_mapped": done}
         return (_probe_set("life", "process.c", PROCESS_LAYOUTS, programs),)
 

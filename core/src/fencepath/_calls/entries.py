@@ -48,10 +48,12 @@ class Abandoned(msgspec.Struct, frozen=True):
     Attributes:
         records: those that were open when their thread ended, by kind, as OPEN records whose ``time_ns`` is that end.
         counts: how many there were of each (end, kind), unwound ones too.
+        since_ns: for each of those the least begin, CLOCK_MONOTONIC.
     """
 
     records: Mapping[str, Records]
     counts: Mapping[tuple[End, str], int]
+    since_ns: Mapping[tuple[End, str], int]
 
 
 class EntryState:
@@ -128,9 +130,14 @@ class EntryState:
         exited = self._remove(found[ends > 0])
         unwound = self._remove(found[left & (ends == 0)])
         counts: Counter[tuple[End, str]] = Counter()
+        since_ns: dict[tuple[End, str], int] = {}
         for end, rows in ((End.EXIT, exited), (End.UNWOUND, unwound)):
-            counts.update((end, self._layouts[number].kind) for number in rows["key"]["kind"].tolist())
-        return Abandoned(self._records(exited, ended_ns(exited, threads or {}, processes or {})), counts)
+            for number, begin_ns in zip(rows["key"]["kind"].tolist(), rows["entry"]["begin_ns"].tolist(), strict=True):
+                key = (end, self._layouts[number].kind)
+                counts[key] += 1
+                since_ns[key] = min(begin_ns, since_ns.get(key, begin_ns))
+        records = self._records(exited, ended_ns(exited, threads or {}, processes or {}))
+        return Abandoned(records, counts, since_ns)
 
     def close(self) -> None:
         """Let go of the maps; loaded programs keep them."""

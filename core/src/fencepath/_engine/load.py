@@ -94,7 +94,9 @@ def _decode(recording: Recording, registry: Registry, plugin: LoadedPlugin, kind
     layouts = recording.layouts
     mine = Layouts({kind: layouts[kind] for kind in kinds}, {kind: layouts.number(kind) for kind in kinds})
     functions = {
-        name: texts for name, texts in recording.manifest.functions.items() if name == plugin.name or name in plugin.kinds
+        name: texts
+        for name, texts in recording.manifest.functions.items()
+        if name == plugin.name or name in plugin.kinds
     }
     make = partial(plugin.call, "fencepath_decoder", layouts=mine, functions=functions)
     decoder: Decoder | None = registry.guard(plugin, "fencepath_decoder", make, None)

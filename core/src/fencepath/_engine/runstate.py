@@ -41,8 +41,13 @@ class _Change(enum.IntEnum):
     """A new thread waits for a CPU from the moment it is made."""
 
 
-_AFTER = np.array([RunState.PREEMPTED, RunState.BLOCKED, RunState.WOKEN, RunState.RUNNING, RunState.UNKNOWN, RunState.WOKEN], np.int64)
-_BEFORE = np.array([RunState.RUNNING, RunState.RUNNING, RunState.BLOCKED, RunState.UNKNOWN, RunState.UNKNOWN, RunState.UNKNOWN], np.int64)
+_AFTER = np.array(
+    [RunState.PREEMPTED, RunState.BLOCKED, RunState.WOKEN, RunState.RUNNING, RunState.UNKNOWN, RunState.WOKEN], np.int64
+)
+_BEFORE = np.array(
+    [RunState.RUNNING, RunState.RUNNING, RunState.BLOCKED, RunState.UNKNOWN, RunState.UNKNOWN, RunState.UNKNOWN],
+    np.int64,
+)
 """What the state must have been before a change of which nothing earlier is known."""
 
 

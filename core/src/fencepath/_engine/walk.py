@@ -331,7 +331,9 @@ class Walker:
         what the waiting thread's own timeline says.
         """
         category = self._table.category[cause]
-        leads: npt.NDArray[np.bool_] = (self._table.thread[cause] != NO_ENTITY) | ((category >= 0) & (category != _INTERRUPT))
+        leads: npt.NDArray[np.bool_] = (self._table.thread[cause] != NO_ENTITY) | (
+            (category >= 0) & (category != _INTERRUPT)
+        )
         return leads
 
     def _rule_of(self, jump: _Jump) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pwd
@@ -110,8 +111,8 @@ class NotStarted(msgspec.Struct, frozen=True):
 class HeldCommand:
     """A command whose process is there and does nothing until :meth:`release`.
 
-    It gets what this process was given: open files, ignored signals, limits, terminal. Signals that are sent to it
-    while it is held reach the command.
+    It gets what this process was given: open files, ignored signals (but for SIGPIPE and SIGXFSZ, which Python ignores
+    itself: they are at their default), limits, terminal. Signals that are sent to it while it is held reach the command.
 
     Attributes:
         pid: its process, the same before and after.
@@ -138,14 +139,22 @@ class HeldCommand:
         self._report, report_write = os.pipe()
         own = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         mask = ",".join(str(int(number)) for number in (own if blocked is None else blocked))
-        words = [sys.executable, "-I", "-S", str(_LAUNCHER), str(release_read), str(report_write), mask, *_ids(identity)]
+        words = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(_LAUNCHER),
+            str(release_read),
+            str(report_write),
+            mask,
+            *_ids(identity),
+        ]
         for fd in (release_read, report_write):
             os.set_inheritable(fd, True)
         try:
             # Held, it must not die of a signal: with all of them blocked they wait until it is the command.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            # Not close_fds: the command inherits what its caller opened for it; what is opened here closes on exec.
-            self._process = subprocess.Popen([*words, *argv], env=_launcher_environ(), close_fds=False)
+            self._process = subprocess.Popen([*words, *argv], env=_launcher_environ(), pass_fds=_inheritable_files())
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, own)
             os.close(release_read)
@@ -161,11 +170,11 @@ class HeldCommand:
         self.held = False
         environ = b"\0".join(os.fsencode(f"{name}={value}") for name, value in self._identity.environ.items())
         try:
-            with open(self._release, "wb", buffering=0) as pipe:
+            with os.fdopen(self._release, "wb", buffering=0) as pipe:
                 pipe.write(b"%d\n" % len(environ) + environ)
         except BrokenPipeError:
             pass  # it was killed while it waited: its exit code says by what
-        with open(self._report, "rb") as pipe:
+        with os.fdopen(self._report, "rb") as pipe:
             report = pipe.read().decode()
         if not report:
             return None
@@ -208,6 +217,20 @@ def _ids(identity: Identity) -> tuple[str, str, str]:
     uid = -1 if identity.uid is None else identity.uid
     gid = -1 if identity.gid is None else identity.gid
     return str(uid), str(gid), identity.name
+
+
+def _inheritable_files() -> list[int]:
+    """Files that were opened for the command by whoever started this; what is opened here closes on exec.
+
+    Named one by one: without closing any, Popen uses posix_spawn(3), whose children ignore signals 32 and 33.
+    """
+    fds = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names, of which one is gone by now
+    found: list[int] = []
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            if fd > 2 and os.get_inheritable(fd):
+                found.append(fd)
+    return found
 
 
 def _launcher_environ() -> dict[str, str]:

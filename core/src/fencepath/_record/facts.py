@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -63,8 +62,16 @@ def process_fact(pid: int, time_ns: int) -> dict[str, Any] | None:
     }
 
 
-def _monotonic_offset(root: Path) -> int:
-    """What the process's own CLOCK_MONOTONIC is ahead of the host's, ns."""
+def _monotonic_offset(root: Path) -> int | None:
+    """What the process's own CLOCK_MONOTONIC is ahead of the host's, ns; None if that cannot be told.
+
+    The file is of the namespace that its children will be in, which is its own unless it has just asked for a new one.
+    """
+    own = _link(root / "ns/time")
+    if own == _link(Path("/proc/self/ns/time")):
+        return 0
+    if own != _link(root / "ns/time_for_children"):
+        return None
     for line in _read(root / "timens_offsets").splitlines():
         words = line.split()
         if len(words) == 3 and words[0] in ("monotonic", "1"):
@@ -81,6 +88,6 @@ def _read(path: Path) -> str:
 
 def _link(path: Path) -> str:
     try:
-        return os.readlink(path)
+        return str(path.readlink())
     except OSError:
         return ""

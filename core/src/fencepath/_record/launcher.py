@@ -57,14 +57,14 @@ def _wait(release: int) -> dict[bytes, bytes]:
 def _become(command: list[str], environ: dict[bytes, bytes]) -> None:
     """Exec as execvp(3) does: past what may not be executed, and by the shell what has no format of its own."""
     folders = os.fsdecode(environ.get(b"PATH", os.fsencode(os.defpath))).split(os.pathsep)
-    paths = [command[0]] if "/" in command[0] else [os.path.join(folder, command[0]) for folder in folders]
+    paths = [command[0]] if "/" in command[0] else [f"{folder or '.'}/{command[0]}" for folder in folders]
     refused: OSError | None = None
     for path in paths:
         try:
-            os.execve(path, command, environ)
+            os.execve(path, command, environ)  # noqa: S606 - what this is for
         except OSError as error:
             if error.errno == errno.ENOEXEC:
-                os.execve("/bin/sh", ["/bin/sh", path, *command[1:]], environ)
+                os.execve("/bin/sh", ["/bin/sh", path, *command[1:]], environ)  # noqa: S606 - likewise
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
                 raise
             if error.errno == errno.EACCES or refused is None:

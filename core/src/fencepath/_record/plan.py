@@ -87,7 +87,9 @@ class Plan:
 
     def layer_of(self, kind: str) -> str:
         """Layer that records a kind."""
-        return next(planned.plugin.name for planned in self.sets if any(kind == layout.kind for layout in planned.layouts))
+        return next(
+            planned.plugin.name for planned in self.sets if any(kind == layout.kind for layout in planned.layouts)
+        )
 
     def without(self, planned: PlannedSet, why: str) -> None:
         """Give up a set that could not be attached. Its kinds keep their numbers."""
@@ -119,10 +121,17 @@ def make_plan(registry: Registry, system: System, layers: Iterable[str] | None =
             if DETAILS.index(probe_set.detail) > DETAILS.index(system.detail):
                 continue
             planned = _choose(plugin, probe_set, system, missing)
-            if planned is not None:
-                sets.append(planned)
+            if planned is None:
+                continue
+            if planned.tables and any(other.plugin is plugin and other.tables for other in sets):
+                why = "another probe set of the layer has a call table; put all functions into one"
+                missing.append(MissingSet(plugin.name, probe_set.name, why))
+                continue
+            sets.append(planned)
     if not any(planned.plugin.name == "process" for planned in sets):
-        why = "; ".join(item.why for item in missing if item.layer == "process") or "; ".join(map(str, registry.problems))
+        why = "; ".join(item.why for item in missing if item.layer == "process") or "; ".join(
+            map(str, registry.problems)
+        )
         raise MachineError(f"processes cannot be followed here: {why}")
     missing += [MissingSet(problem.plugin, problem.stage, problem.message) for problem in registry.problems]
     return Plan(registry, sets, missing)
@@ -141,11 +150,15 @@ def _choose(plugin: LoadedPlugin, probe_set: ProbeSet, system: System, missing: 
     return None
 
 
-def resolve_alternative(plugin: LoadedPlugin, probe_set: ProbeSet, alternative: Alternative, system: System) -> PlannedSet | str:
+def resolve_alternative(
+    plugin: LoadedPlugin, probe_set: ProbeSet, alternative: Alternative, system: System
+) -> PlannedSet | str:
     """Resolve an alternative against the machine, or say why it is not possible."""
     programs: list[PlannedProgram] = []
     layouts = {layout.kind: layout for layout in alternative.layouts}
     tables = tuple(probe.table for probe in alternative.probes if isinstance(probe, CallProbe))
+    if len(tables) > 1:
+        return "a layer has one call table; put all functions into it"
     for table in tables:
         layouts.update({layout.kind: layout for layout in table.layouts()})
     syscalls = next((probe.table for probe in alternative.probes if isinstance(probe, SyscallProbes)), None)
@@ -171,4 +184,6 @@ def resolve_alternative(plugin: LoadedPlugin, probe_set: ProbeSet, alternative: 
     unknown = [kind for kind in layouts if kind not in plugin.kinds]
     if unknown:
         return f"it records {', '.join(unknown)}, which the plugin does not declare"
-    return PlannedSet(plugin, probe_set, alternative, tuple(programs), tuple(accessors), tables, tuple(layouts.values()), syscalls)
+    return PlannedSet(
+        plugin, probe_set, alternative, tuple(programs), tuple(accessors), tables, tuple(layouts.values()), syscalls
+    )

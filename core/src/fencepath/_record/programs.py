@@ -26,7 +26,9 @@ def recorded_functions(sets: Iterable[PlannedSet]) -> dict[str, tuple[str, ...]]
     """What the manifest keeps of call tables, by layer, and of system calls, by kind."""
     functions: dict[str, tuple[str, ...]] = {}
     for planned in sets:
-        functions.update({planned.plugin.name: table.recorded for table in planned.tables})
+        for table in planned.tables:
+            # make_plan takes at most one table a layer
+            functions[planned.plugin.name] = table.recorded
         if planned.syscalls is not None:
             functions.update({kind: planned.syscalls.recorded(kind) for kind in planned.syscalls.kinds})
     return functions
@@ -102,5 +104,7 @@ _PRELUDE = '#include "fp_records.h"\n#include "fp_tracepoints.h"\n'
 def _generated(planned: PlannedSet) -> str:
     layouts = {layout.kind: layout for layout in planned.layouts}
     return "\n".join(
-        generate_program(program.resolved, layouts[program.resolved.kind]) for program in planned.programs if not program.program
+        generate_program(program.resolved, layouts[program.resolved.kind])
+        for program in planned.programs
+        if not program.program
     )

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -15,6 +17,8 @@ import numpy as np
 from fencepath._bpf.rings import Rings
 from fencepath._bpf.shared import Shared
 from fencepath._loader import LoadedPlugin
+from fencepath._record.calibration import Calibration, calibrate, programs_of
+from fencepath._record.estimate import CallTally, Estimate, estimate
 from fencepath._record.facts import process_fact, thread_fact
 from fencepath._record.plan import MissingSet, Plan, PlannedSet
 from fencepath._record.programs import LoadedSet, load_set, recorded_functions
@@ -24,17 +28,19 @@ from fencepath._record.uprobes import UprobeAttacher
 from fencepath._version import __version__
 from fencepath.calls import End, EntryState
 from fencepath.clocks import ClockSource, realtime_sample
-from fencepath.errors import FencepathError
+from fencepath.errors import FencepathError, MachineError
 from fencepath.plugin import Detail
-from fencepath.syscalls import SyscallTable, SyscallTracer
 from fencepath.recording import KindInfo, LayerInfo, LossRow, MissingProbe, RecordingWriter, new_manifest
 from fencepath.records import Records
+from fencepath.syscalls import SyscallTable, SyscallTracer
 from fencepath.system import System
 
 __all__ = ["Options", "Recorder"]
 
 _POLL_S = 0.02
 _SECOND_NS = 1_000_000_000
+_PRIORITY = -10
+"""Niceness while recording."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +48,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         detail: which probes are on.
-        exact: record the end of hot asynchronous calls too, at the price of a return probe each.
+        exact: record the end of hot asynchronous calls too, at the price of a return probe each; without it their end is
+            a bound, and on a GPU most of a decode step is then shown as inside them.
         returns: whether return probes may be used at all.
         ring_bytes: most memory of all rings together.
         keep_ns: drop segments older than this; None keeps all.
@@ -52,7 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     detail: Detail = "launch"
-    exact: bool = False
+    exact: bool = True
     returns: bool = True
     ring_bytes: int = 64 << 20
     keep_ns: int | None = None
@@ -67,13 +74,28 @@ class Recorder:
     The order is: construct (compiles and attaches what does not depend on targets), :meth:`add` targets, :meth:`run`, and
     leaving the context, which takes what is left and closes the recording.
 
+    A recorder that is left before :meth:`run` was called leaves nothing on disk.
+
+    Args:
+        path: folder to make.
+        plan: what to attach.
+        system: this machine.
+        options: how to record.
+        proceed: called between the steps of compiling and attaching; what it raises ends the construction.
+
     Raises:
         MachineError: something without which nothing can be recorded is missing.
         UsageError: the path is taken.
     """
 
-    def __init__(self, path: Path, plan: Plan, system: System, options: Options) -> None:
+    def __init__(
+        self, path: Path, plan: Plan, system: System, options: Options, proceed: Callable[[], None] = lambda: None
+    ) -> None:
         self._plan = plan
+        self._proceed = proceed
+        self._begun = False
+        self._ended = False
+        self._failure: FencepathError | None = None
         self._options = options
         self._stack = contextlib.ExitStack()
         self._loaded: list[LoadedSet] = []
@@ -82,13 +104,16 @@ class Recorder:
         self._returned: list[Records] = []
         self._second_ns = 0
         self._syscalls: SyscallTracer | None = None
+        self._marks = 0
+        self._begun_ns = 0
+        self.estimate: Estimate | None = None
         with contextlib.ExitStack() as undo:
             numbers = {kind: plan.layouts.number(kind) for kind in plan.layouts}
             self._shared = undo.enter_context(Shared(numbers, rings=Rings(options.ring_bytes)))
             self._targets = Targets(self._shared.tgids, self._shared.tids)
             self._entries = undo.enter_context(EntryState(plan.layouts))
-            self._load(undo)
             self._clocks = self._clock_sources(system)
+            # before the programs are compiled, which takes much longer: the path may be taken
             manifest = new_manifest(self._kinds(), detail=options.detail, targets=options.targets, tool=__version__)
             self._writer = RecordingWriter(
                 path,
@@ -98,7 +123,10 @@ class Recorder:
                 owner=options.owner,
                 kept_kinds=[kind for kind, info in plan.infos.items() if info.keep],
             )
-            undo.callback(self._writer.close)
+            undo.callback(self._close_writer)
+            self._load(undo)
+            self._calibration = self._calibrate()
+            self._tally = CallTally([table for loaded in self._loaded for table in loaded.planned.tables])
             self._uprobes = UprobeAttacher(
                 self._loaded,
                 plan.layouts,
@@ -111,19 +139,25 @@ class Recorder:
             undo.callback(self._uprobes.close)
             self._splitter = RowSplitter(plan.layouts)
             self._losses = LossSampler(self._shared.losses, plan.layouts)
-            self._losses.start(time.monotonic_ns())
             self._attach(undo)
             self._write_manifest()
             self._stack = undo.pop_all()
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
-            self._finish()
+            if self._begun:
+                self._finish()
         finally:
             self._stack.close()
+
+    def _close_writer(self) -> None:
+        if self._begun:
+            self._writer.close()
+        else:
+            self._writer.discard()
 
     def add(self, pid: int) -> None:
         """Make a process a target, with the libraries it has mapped.
@@ -144,7 +178,8 @@ class Recorder:
     @property
     def missing(self) -> tuple[MissingSet, ...]:
         """What was wanted and is not attached."""
-        return (*self._plan.missing, *self._uprobes.missing)
+        unseen = self._uprobes.unseen() if self._ended else ()
+        return (*self._plan.missing, *self._uprobes.missing, *self._uprobes.absent(), *unseen)
 
     @property
     def attached_functions(self) -> int:
@@ -162,6 +197,9 @@ class Recorder:
         Raises:
             MachineError: the recording cannot be written (a full disk).
         """
+        self._begun = True
+        self._begun_ns = time.monotonic_ns()
+        self._be_prompt()
         while not until():
             self._step()
             self._shared.rings.wait(_POLL_S, fill=0.25)
@@ -171,18 +209,39 @@ class Recorder:
         for batch in self._shared.rings.drain():
             for kind, records in self._splitter.split(batch):
                 # first: a library that was mapped has no probes until then
-                self._follow(kind, records)
-                self._writer.append(kind, records)
-        self._writer.loss(self._losses.sample(now_ns))
+                with self._held_back():
+                    self._follow(kind, records)
+                with self._held_back():
+                    self._writer.append(kind, records)
+        with self._held_back():
+            self._writer.loss(self._losses.sample())
         if now_ns - self._second_ns >= _SECOND_NS:
             self._second_ns = now_ns
-            self._each_second()
-        self._writer.tick(now_ns)
+            with self._held_back():
+                self._each_second()
+        with self._held_back():
+            self._writer.tick(now_ns)
+        self._raise_failure()
+
+    @contextlib.contextmanager
+    def _held_back(self) -> Generator[None]:
+        """Go on after a write that was refused: what has been taken out of the rings must be counted, as lost."""
+        try:
+            yield
+        except FencepathError as error:
+            self._failure = self._failure or error
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _follow(self, kind: str, records: Records) -> None:
         """React to the life of targets; calls are remembered until the entry state has been looked at."""
         if kind == "process.fork":
-            for tgid, child, flags in zip(records["tgid"].tolist(), records["child_tid"].tolist(), records["clone_flags"].tolist(), strict=True):
+            for tgid, child, flags in zip(
+                records["tgid"].tolist(), records["child_tid"].tolist(), records["clone_flags"].tolist(), strict=True
+            ):
                 self._describe_child(tgid, child, thread=bool(flags & 0x10000))
         elif kind == "process.exec":
             for tgid, time_ns in zip(records["tgid"].tolist(), records["time_ns"].tolist(), strict=True):
@@ -198,8 +257,11 @@ class Recorder:
                 self._uprobes.attach_process(tgid, begin_ns)
         elif kind == "process.exit":
             self._ended_threads.update(zip(records["tid"].tolist(), records["time_ns"].tolist(), strict=True))
+        elif kind.startswith("mark."):
+            self._marks += len(records)
         elif "function" in (records.dtype.names or ()):
             self._returned.append(records)
+            self._tally.add(kind, records)
 
     def _each_second(self) -> None:
         for source in self._clocks:
@@ -210,37 +272,98 @@ class Recorder:
 
     def _sweep(self) -> None:
         """Take calls out of the entry state that will never return."""
-        abandoned = self._entries.abandoned(returned=self._returned, threads=self._ended_threads, processes=self._ended_processes)
+        abandoned = self._entries.abandoned(
+            returned=self._returned, threads=self._ended_threads, processes=self._ended_processes
+        )
         self._returned = []
         self._ended_threads, self._ended_processes = {}, {}
         for kind, records in abandoned.records.items():
             self._writer.append(kind, records)
         now_ns = time.monotonic_ns()
         self._writer.loss(
-            LossRow(stage=f"abandoned_{end}", kind=kind, cpu=-1, from_ns=self._second_ns, to_ns=now_ns, count=count)
+            LossRow(
+                stage=f"abandoned_{end}",
+                kind=kind,
+                cpu=-1,
+                from_ns=abandoned.since_ns[end, kind],
+                to_ns=now_ns,
+                count=count,
+            )
             for (end, kind), count in abandoned.counts.items()
             if end is not End.EXIT
         )
+
+    def _skipped(self) -> dict[str, int]:
+        """How often the kernel skipped a program because another one ran on that CPU.
+
+        For events of any process, mostly of this one, which runs while its own programs do: so no loss of a target's
+        events can be told from it, only that there were at most so many.
+        """
+        misses: Counter[str] = Counter()
+        for loaded in self._loaded:
+            kinds = {program.program: program.resolved.kind for program in loaded.planned.programs}
+            for function, count in loaded.bpf.recursion_misses().items():
+                misses[kinds.get(function, loaded.planned.name)] += count
+        return {kind: count for kind, count in misses.items() if count}
+
+    def _be_prompt(self) -> None:
+        """Ask to be run before others: while a ring is not read, it fills."""
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, min(_PRIORITY, os.getpriority(os.PRIO_PROCESS, 0)))
+
+    def _calibrate(self) -> Calibration | None:
+        """Measure what a probe costs here; a recording goes on without."""
+        defines = {**self._shared.defines(), **self._entries.defines()}
+        programs = programs_of(self._loaded, self._plan.layouts, defines, self._options.detail)
+        if programs is None:
+            return None
+        try:
+            return calibrate(programs=programs)
+        except MachineError:
+            return None
+
+    def _estimate(self) -> None:
+        if self._calibration is None:
+            return
+        stepped: dict[str, set[str]] = {}
+        for image in self._uprobes.images:
+            stepped.setdefault(image.layer, set()).update(image.stepped)
+        wall_ns = time.monotonic_ns() - self._begun_ns
+        self.estimate = estimate(self._calibration, self._tally.counts(stepped), wall_ns, marks=self._marks)
 
     def _finish(self) -> None:
         """Detach, take what is left, write calls that are still open, and check that nothing is unaccounted for."""
         for loaded in self._loaded:
             loaded.detach()
+        for step in (
+            self._end_syscalls,
+            self._step,
+            self._step,
+            self._each_second,
+            self._end_calls,
+            self._account,
+            self._estimate,
+        ):
+            with self._held_back():
+                step()
+        self._ended = True
+        with self._held_back():
+            self._write_manifest()
+        self._raise_failure()
+
+    def _end_syscalls(self) -> None:
         if self._syscalls is not None:
             open_calls = self._syscalls.open_calls(time.monotonic_ns())
             self._syscalls.detach()
             self._append_open(open_calls)
-        self._step()
-        self._step()
-        self._each_second()
+
+    def _end_calls(self) -> None:
         for kind, records in self._entries.open_calls(time.monotonic_ns()).items():
             self._writer.append(kind, records)
-        self._account()
-        self._write_manifest()
 
-    def _note_gap(self, from_ns: int, to_ns: int) -> None:
+    def _note_gap(self, stage: str, from_ns: int, to_ns: int) -> None:
         """A library was mapped before its probes were there; how many calls went by cannot be known."""
-        self._writer.loss([LossRow(stage="attach_gap", kind="", cpu=-1, from_ns=from_ns, to_ns=to_ns, count=0)])
+        self._writer.loss([LossRow(stage=stage, kind="", cpu=-1, from_ns=from_ns, to_ns=to_ns, count=0)])
 
     def _append_open(self, records: Records) -> None:
         """Write open system calls, whose kinds are mixed."""
@@ -262,6 +385,7 @@ class Recorder:
         for planned in self._plan.sets:
             if planned.syscalls is not None:
                 continue
+            self._proceed()
             try:
                 loaded = load_set(planned, defines, self._options.detail)
             except FencepathError as error:
@@ -273,6 +397,7 @@ class Recorder:
     def _attach(self, undo: contextlib.ExitStack) -> None:
         self._attach_syscalls(undo)
         for loaded in list(self._loaded):
+            self._proceed()
             try:
                 loaded.attach_tracepoints()
             except FencepathError as error:
@@ -300,7 +425,11 @@ class Recorder:
         self._plan.without(planned, str(error))
 
     def _clock_sources(self, system: System) -> list[ClockSource]:
-        return [source for _, sources in self._plan.registry.collect("fencepath_clocks", system=system) for source in sources]
+        return [
+            source
+            for _, sources in self._plan.registry.collect("fencepath_clocks", system=system)
+            for source in sources
+        ]
 
     def _kinds(self) -> dict[str, KindInfo]:
         plan = self._plan
@@ -316,8 +445,12 @@ class Recorder:
 
     def _write_manifest(self) -> None:
         functions = recorded_functions(self._plan.sets)
+        costs: dict[str, Any] = msgspec.to_builtins(self._calibration) if self._calibration else {}
+        if self.estimate is not None:
+            costs["estimate"] = msgspec.to_builtins(self.estimate)
+        extra = {"skipped_runs": self._skipped()} if self._ended else {}
         manifest = msgspec.structs.replace(
-            self._writer.manifest, functions=functions, layers=self._layers()
+            self._writer.manifest, functions=functions, layers=self._layers(), calibration=costs, extra=extra
         )
         self._writer.update_manifest(manifest)
 
@@ -332,7 +465,9 @@ class Recorder:
         for image in self._uprobes.images:
             attached[image.layer] = (*attached.get(image.layer, ()), f"{image.path} ({image.functions} functions)")
         return {
-            name: LayerInfo(version=plugin.info.version, attached=tuple(attached.get(name, ())), missing=tuple(missing(plugin)))
+            name: LayerInfo(
+                version=plugin.info.version, attached=tuple(attached.get(name, ())), missing=tuple(missing(plugin))
+            )
             for name, plugin in self._plan.registry.plugins.items()
         }
 
@@ -352,5 +487,3 @@ class Recorder:
     def _fact(self, name: str, data: Mapping[str, Any] | None) -> None:
         if data is not None:
             self._writer.fact(name, data)
-
-

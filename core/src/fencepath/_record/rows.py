@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -50,35 +51,33 @@ class RowSplitter:
 
 
 class LossSampler:
-    """Turns the loss counters into rows of the loss table, one window after another."""
+    """Turns the loss counters into rows of the loss table, one window (CLOCK_MONOTONIC) after another."""
 
     def __init__(self, counters: LossCounters, layouts: Layouts) -> None:
         self._counters = counters
         self._names = {layouts.number(kind): kind for kind in layouts}
+        self._before_ns = time.monotonic_ns()
         self._before = counters.snapshot()
-        self._before_ns = 0
 
-    def sample(self, now_ns: int) -> list[LossRow]:
-        """Return what was lost since the last time; `now_ns` is CLOCK_MONOTONIC."""
+    def sample(self) -> list[LossRow]:
+        """Return what was lost since the last time. Neighbouring windows overlap by the time that reading takes."""
+        begin_ns = time.monotonic_ns()
         counts = self._counters.snapshot()
+        end_ns = time.monotonic_ns()
         rows = [
             LossRow(
                 stage=Stage(stage).name.lower(),
                 kind=self._names.get(number, ""),
-                cpu=cpu,
+                cpu=int(cpu),
                 from_ns=self._before_ns,
-                to_ns=now_ns,
+                to_ns=end_ns,
                 count=int(counts[cpu, number, stage] - self._before[cpu, number, stage]),
             )
             for cpu, number, stage in zip(*np.nonzero(counts != self._before), strict=True)
             if stage in _LOST
         ]
-        self._before, self._before_ns = counts, now_ns
+        self._before, self._before_ns = counts, begin_ns
         return rows
-
-    def start(self, now_ns: int) -> None:
-        """Begin the first window."""
-        self._before_ns = now_ns
 
     def recorded(self) -> dict[str, int]:
         """How many records of each kind the BPF programs have submitted so far."""

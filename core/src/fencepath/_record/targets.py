@@ -11,7 +11,7 @@ from pathlib import Path
 from fencepath._bpf.maps import Map
 from fencepath.errors import UsageError
 
-__all__ = ["Targets", "check_process", "descendants", "process_exists", "threads_of"]
+__all__ = ["Targets", "check_process", "descendants", "is_made_by", "process_exists", "threads_of"]
 
 
 class Targets:
@@ -108,3 +108,14 @@ def descendants(pid: int) -> Iterator[int]:
             continue
         for child in children:
             yield from descendants(int(child))
+
+
+def is_made_by(pid: int, ancestor: int) -> bool:
+    """Whether `pid` is `ancestor` or was made by it, directly or not, and runs."""
+    while pid not in (0, ancestor):
+        try:
+            # the name before it may hold spaces and parentheses
+            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return pid == ancestor

@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Any
 
@@ -28,40 +28,22 @@ from fencepath._libraries import (
     mapped_libraries,
 )
 from fencepath._record.plan import MissingSet
+from fencepath._record.probed_files import AttachedImage, ProbedFiles
 from fencepath._record.programs import LoadedSet
+from fencepath._record.return_probes import seccomp_ends_returns
 from fencepath.calls import CallTable
 from fencepath.errors import FencepathError, MachineError, UsageError
 from fencepath.plugin import Detail
 from fencepath.records import Layouts
 
-__all__ = ["AttachedImage", "UprobeAttacher"]
+__all__ = ["UprobeAttacher"]
 
+_NAMED = 3
 SITE_GLOBS = ("nvidia/*/lib", "torch/lib", "*.libs")
 
-class AttachedImage(msgspec.Struct, frozen=True):
-    """A library file with its probes.
+_GONE = ((0, 0, 0), "")
+"""Stands among what was seen of a process for its end before anything was."""
 
-    Attributes:
-        path: by which it was found, for display.
-        layer: whose functions.
-        build_id: hex or "".
-        functions: how many of the table are there and attached.
-        emulated: how many probes lie on an instruction that the kernel emulates.
-        stepped: how many on one that it steps.
-        entry_only: how many functions have no return probe.
-        absent: how many functions of the table the file does not have.
-        attached_ns: CLOCK_MONOTONIC when the last probe was attached.
-    """
-
-    path: str
-    layer: str
-    build_id: str
-    functions: int
-    emulated: int
-    stepped: int
-    entry_only: int
-    absent: int
-    attached_ns: int
 
 class UprobeAttacher:
     """Puts the call programs of loaded sets into library files, each file once.
@@ -73,7 +55,8 @@ class UprobeAttacher:
         exact: record the end of hot asynchronous calls too.
         returns: whether return probes may be used at all.
         note: called with a fact's type and data.
-        gap: called with the begin and end, CLOCK_MONOTONIC in ns, of a time in which a library was mapped without probes.
+        gap: called with a stage of the loss table and the begin and end, CLOCK_MONOTONIC in ns, of a time in which a library
+            was (``attach_gap``) or may have been (``ended_unseen``: its process has ended) mapped without probes.
     """
 
     def __init__(
@@ -85,21 +68,30 @@ class UprobeAttacher:
         exact: bool,
         returns: bool,
         note: Callable[[str, Mapping[str, Any]], None],
-        gap: Callable[[int, int], None],
+        gap: Callable[[str, int, int], None],
     ) -> None:
         self._sets = [loaded for loaded in sets if loaded.planned.tables]
         self._layouts = layouts
-        self._detail = detail
+        self._detail: Detail = detail
         self._exact = exact
-        self._returns = returns
         self._note = note
         self._gap = gap
         self._images = ImageCache()
-        self._attached: dict[tuple[str, str], AttachedImage] = {}
+        self._probed = ProbedFiles()
         self._seen: set[tuple[int, tuple[int, int, int], str]] = set()
+        self._found: dict[str, set[int]] = defaultdict(set)
         self.missing: list[MissingSet] = []
         self._method = uprobe_attach_method() if self._sets else None
+        self._returns = returns and not self._harms()
         self._load_ahead()
+
+    def _harms(self) -> bool:
+        """Whether return probes could end a program here; then the calls' ends are missing, and that is said."""
+        if self._method is None or not seccomp_ends_returns(self._method):
+            return False
+        why = "this kernel lets seccomp filters refuse return probes, which ends the program: only the begin of calls is recorded"
+        self.missing += [MissingSet(table.layer, "returns", why) for _, table in self._tables()]
+        return True
 
     def _load_ahead(self) -> None:
         """Load the programs now: a library that is mapped later has no probes until they are."""
@@ -116,7 +108,25 @@ class UprobeAttacher:
     @property
     def images(self) -> tuple[AttachedImage, ...]:
         """Files with probes."""
-        return tuple(self._attached.values())
+        return self._probed.images
+
+    def absent(self) -> Iterator[MissingSet]:
+        """Yield what the library files do not have, of the APIs of which they have something."""
+        for _, table in self._tables():
+            found = self._found[table.layer]
+            apis = {table.functions[index].api for index in found}
+            wanted = (table.index(function.name) for function in table.selected(self._detail) if function.api in apis)
+            names = [table.functions[index].name for index in wanted if index not in found]
+            if names:
+                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                yield MissingSet(table.layer, "functions", f"not in its libraries: {', '.join(names[:_NAMED])}{more}")
+
+    def unseen(self) -> Iterator[MissingSet]:
+        """Yield the layers of which no library file was found; to be asked at the end."""
+        for _, table in self._tables():
+            if not self._found[table.layer]:
+                why = f"no {' or '.join(table.libraries)} was found, and no program with its functions"
+                yield MissingSet(table.layer, "functions", why)
 
     def attach_known(self, command: str, environ: Mapping[str, str]) -> None:
         """Attach to the library files that a command will probably load, and to itself if it has their functions in it."""
@@ -147,7 +157,16 @@ class UprobeAttacher:
             return
         try:
             mapped = mapped_libraries(pid)
-        except (UsageError, MachineError):
+        except UsageError:
+            mapped = ()
+        except MachineError as error:
+            for _, table in self._tables():
+                self._miss(table, str(error))
+            return
+        if not mapped:
+            if (pid, *_GONE) not in self._seen:
+                self._gap("ended_unseen", since_ns, time.monotonic_ns())
+            self._seen.add((pid, *_GONE))
             return
         new = [library for library in mapped if (pid, library.identity, library.path_text) not in self._seen]
         self._seen.update((pid, library.identity, library.path_text) for library in new)
@@ -189,13 +208,20 @@ class UprobeAttacher:
     def _attach_mapped(self, loaded: LoadedSet, table: CallTable, library: MappedLibrary, since_ns: int) -> None:
         try:
             image = self._images.image(library)
-            attached = self._attach(loaded, table, image, library.open_path, library.path_text)
-        except (NotElfError, MachineError) as error:
+            with _held(library) as path:
+                attached = self._attach(loaded, table, image, path, library.path_text, library)
+        except NotElfError as error:
             self._miss(table, f"{library.path_text}: {error}")
+            return
+        except MachineError as error:
+            if os.path.lexists(library.open_path):
+                self._miss(table, f"{library.path_text}: {error}")
+            elif not self._probed.knows(table.layer, library):
+                self._gap("attach_gap", since_ns, time.monotonic_ns())
             return
         if attached is not None:
             if attached.attached_ns > since_ns:
-                self._gap(since_ns, attached.attached_ns)
+                self._gap("attach_gap", since_ns, attached.attached_ns)
             self._note(
                 "library",
                 {
@@ -211,25 +237,42 @@ class UprobeAttacher:
                 },
             )
 
-    def _attach(self, loaded: LoadedSet, table: CallTable, image: ElfImage, path: str, shown: str) -> AttachedImage | None:
-        key = (table.layer, f"{image.identity}:{_inode(path)}")
-        if key in self._attached:
-            return self._attached[key]
+    def _attach(
+        self,
+        loaded: LoadedSet,
+        table: CallTable,
+        image: ElfImage,
+        path: str,
+        shown: str,
+        library: MappedLibrary | None = None,
+    ) -> AttachedImage | None:
+        probed = self._probed.find(table.layer, image, path, library)
+        if probed is not None:
+            return probed
+        before = len(loaded.links)
         try:
-            attached = self._attach_table(loaded, table, image, path, shown)
+            attached, offset = self._attach_table(loaded, table, image, path, shown)
         except FencepathError as error:
+            # half of them would be there twice if it went well the next time
+            while len(loaded.links) > before:
+                loaded.links.pop().close()
             self._miss(table, f"{shown}: {error}")
             return None
-        self._attached[key] = attached
+        self._probed.add(image, path, offset, attached)
         self._note("image", msgspec.to_builtins(attached))
         return attached
 
-    def _attach_table(self, loaded: LoadedSet, table: CallTable, image: ElfImage, path: str, shown: str) -> AttachedImage:
-        classes: dict[InstructionClass, int] = defaultdict(int)
+    def _attach_table(
+        self, loaded: LoadedSet, table: CallTable, image: ElfImage, path: str, shown: str
+    ) -> tuple[AttachedImage, int]:
+        """Attach; return what that was and the offset of one of the probes, 0 if there is none."""
+        offset = 0
+        classes: dict[InstructionClass, list[str]] = defaultdict(list)
         counts: dict[str, int] = defaultdict(int)
         for program in table.programs(self._detail):
             points = {index: self._points(image, table, index) for index in program.functions}
             counts["absent"] += sum(not found for found in points.values())
+            self._found[table.layer].update(index for index, found in points.items() if found)
             paired = {i: found for i, found in points.items() if found and self._pairs(table, i)}
             single = {i: found for i, found in points.items() if found and not self._pairs(table, i)}
             # returns first: an entry whose return is not probed yet would stay open for ever
@@ -238,19 +281,21 @@ class UprobeAttacher:
             self._link(loaded, table, program.once, single, path, returning=False)
             counts["functions"] += len(paired) + len(single)
             counts["entry_only"] += len(single)
-            for point in (point for found in points.values() for point in found):
-                classes[point.instruction] += 1
-        return AttachedImage(
+            for index, point in ((index, point) for index, found in points.items() for point in found):
+                classes[point.instruction].append(table.functions[index].name)
+                offset = point.offset
+        attached = AttachedImage(
             path=shown,
             layer=table.layer,
             build_id=image.build_id or "",
             functions=counts["functions"],
-            emulated=classes[InstructionClass.EMULATED],
-            stepped=classes[InstructionClass.STEPPED],
+            emulated=len(classes[InstructionClass.EMULATED]),
+            stepped=tuple(sorted(set(classes[InstructionClass.STEPPED]))),
             entry_only=counts["entry_only"],
             absent=counts["absent"],
             attached_ns=time.monotonic_ns(),
         )
+        return attached, offset
 
     def _pairs(self, table: CallTable, index: int) -> bool:
         function = table.functions[index]
@@ -267,7 +312,14 @@ class UprobeAttacher:
         return list(points.values())
 
     def _link(
-        self, loaded: LoadedSet, table: CallTable, program: str, points: Mapping[int, list[ProbePoint]], path: str, *, returning: bool
+        self,
+        loaded: LoadedSet,
+        table: CallTable,
+        program: str,
+        points: Mapping[int, list[ProbePoint]],
+        path: str,
+        *,
+        returning: bool,
     ) -> None:
         pairs = [
             (point.offset, table.cookie(index, self._layouts.number(table.functions[index].kind)))
@@ -281,14 +333,24 @@ class UprobeAttacher:
         loaded.links.append(attach_uprobes(fd, path, offsets, cookies, returning=returning, method=self._method))
 
     def _miss(self, table: CallTable, why: str) -> None:
-        self.missing.append(MissingSet(table.layer, "functions", why))
+        missed = MissingSet(table.layer, "functions", why)
+        if missed not in self.missing:
+            self.missing.append(missed)
 
 
 def _is_named(library: MappedLibrary, table: CallTable) -> bool:
     return any(fnmatch(library.name, pattern) for pattern in table.libraries)
 
 
-def _inode(path: str) -> str:
-    status = os.stat(path)
-    return f"{status.st_dev}:{status.st_ino}"
+@contextlib.contextmanager
+def _held(library: MappedLibrary) -> Generator[str]:
+    """Give a path to a mapped file that stays good when the mapping, or its process, goes away.
 
+    Raises:
+        MachineError: it has gone already.
+    """
+    fd = library.open()
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)

@@ -87,6 +87,7 @@ class RecordingWriter:
         self._failed_ns = 0
         self._unwritten: dict[str, list[int]] = {}
         self._closed = False
+        self._made = not self.path.exists()
         self._folder = create_folder(self.path, owner)
         try:
             self._folder.reserve()
@@ -95,8 +96,7 @@ class RecordingWriter:
             self._segments = self._folder.subfolder(SEGMENTS)
             self._kept = SegmentWriter(self._folder.subfolder(KEPT), None)
         except OSError as error:
-            self._folder.clear()
-            self._folder.close()
+            self._remove()
             raise write_error(self.path, error) from error
 
     def __enter__(self) -> Self:
@@ -220,6 +220,27 @@ class RecordingWriter:
                 step()
         if self._failure and not told:
             raise self._failure
+
+    def discard(self) -> None:
+        """Remove the recording instead of closing it: for one into which nothing was recorded."""
+        if self._closed:
+            return
+        self._closed = True
+        for part in (self._segment, self._kept):
+            if part is not None:
+                with contextlib.suppress(OSError):
+                    part.close()
+        for file in self._files.values():
+            file.close()
+        self._segments.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        self._folder.clear()
+        self._folder.close()
+        if self._made:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def _close_kept(self) -> None:
         with self._failing():

@@ -11,7 +11,7 @@ __all__ = ["COLOURS", "FILLS", "HANDED_ON", "MEANINGS", "colour", "count", "dura
 
 MEANINGS: Mapping[Category, str] = {
     Category.HOST_COMPUTE: "the thread ran its own code",
-    Category.API_CALL: "in calls of a GPU runtime",
+    Category.API_CALL: "in calls of a library (CUDA, ...)",
     Category.LAUNCH_QUEUE: "work waited to be started",
     Category.DEVICE_EXECUTION: "the device ran what was waited for",
     Category.DEVICE_WAIT: "waited for the device",

@@ -27,7 +27,8 @@ class TracepointRecord(msgspec.Struct, frozen=True):
         alternatives: other places, in order of preference, tried when the preferred one is not there.
         needs: conditions on the preferred event, as in :class:`From`.
         without: likewise.
-        when: the generated program records if any of these holds. A program of the plugin's own decides itself.
+        when: the generated program records if any of these holds; by default :class:`CurrentIsTarget`, alone. A program of
+            the plugin's own decides itself.
         in_task: the event is only ever raised by the task it is about, in task context, so that the record's tgid and
             tid are keys (sched_switch: the thread that leaves the CPU).
     """

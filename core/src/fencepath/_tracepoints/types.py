@@ -98,15 +98,21 @@ class From(msgspec.Struct, frozen=True):
 
 
 class Always(msgspec.Struct, frozen=True, tag=True):
-    """Record every event of the machine: for events that interrupts and workers raise for somebody else."""
+    """Record every event of the machine, whoever runs.
+
+    For events that interrupts and workers raise for somebody else, where no field names a thread of a target.
+    """
 
 
 class CurrentIsTarget(msgspec.Struct, frozen=True, tag=True):
-    """Record if the current task is a target's. In interrupt context that is whoever was interrupted."""
+    """Record if the current task is a target's: what a :class:`TracepointRecord` does unless its ``when`` says otherwise.
+
+    In interrupt context that is whoever was interrupted.
+    """
 
 
 class FieldIsTarget(msgspec.Struct, frozen=True, tag=True):
-    """Record if a field holds the tid (initial pid namespace) of a target's thread.
+    """Record if a field holds the tid (initial pid namespace) of a target's thread, whoever runs: a wake-up of a target.
 
     Attributes:
         field: its name in the record. Every alternative must take it.

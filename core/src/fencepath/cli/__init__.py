@@ -3,6 +3,20 @@
 
 from __future__ import annotations
 
-from fencepath.cli.main import main
+import signal
+from typing import NoReturn
 
 __all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    # Ctrl-C while modules are imported ends this without a traceback.
+    python_handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if python_handles:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from fencepath.cli.application import main as run
+
+    if python_handles:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    run()

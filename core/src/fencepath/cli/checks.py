@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fencepath.cli.exits import Exit
+from fencepath.cli.messages import output_console
 
 __all__ = ["doctor"]
 
@@ -33,8 +33,8 @@ def doctor(
         raise typer.Exit(int(Exit.NO))
 
 
-def _show(checks) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    console = Console(highlight=False)
+def _show(checks) -> None:  # type: ignore[no-untyped-def]
+    console = output_console()
     table = Table("", "layer", "check", "seen", box=None, pad_edge=False)
     for layer, check in checks:
         table.add_row(_SIGNS[check.verdict], layer, check.name, check.evidence)

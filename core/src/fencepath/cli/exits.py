@@ -29,6 +29,8 @@ class Exit(enum.IntEnum):
     """This machine, or this fencepath, lacks something."""
     DAMAGED = 4
     """The recording is damaged and what was asked for cannot be read."""
+    FAULT = 70
+    """A fault of fencepath itself, as EX_SOFTWARE of sysexits(3)."""
     INTERRUPTED = 130
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fencepath.cli.exits import Exit
+from fencepath.cli.messages import say
 from fencepath.cli.reporting import warn_of_damage
 from fencepath.errors import UsageError
 
@@ -31,10 +31,10 @@ def export(
     if to not in EXPORTERS:
         raise UsageError(f"cannot export to {to!r}; use one of {', '.join(sorted(EXPORTERS))}")
     recording = open_recording(name)
-    warn_of_damage(recording.damage)
     analysis = Analysis(recording)
+    warn_of_damage(recording)
     chosen = [r for r in analysis.requests if request is None or request in (r.id, r.key)]
     if not chosen:
-        Console(stderr=True, soft_wrap=True, highlight=False).print("fencepath: no such request in this recording; nothing was exported")
+        say("no such request in this recording; nothing was exported")
         raise typer.Exit(int(Exit.NO))
     print(EXPORTERS[to](analysis, chosen, endpoint=endpoint, output=output))

@@ -4,21 +4,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fencepath.cli.exits import Exit
+from fencepath.cli.messages import output_console, say
 from fencepath.errors import UsageError
+
+if TYPE_CHECKING:
+    from fencepath._loader import LoadedPlugin, Registry
+    from fencepath.plugin import Check
 
 __all__ = ["check_plugin", "plugins"]
 
 
 def plugins(
-    layer: Annotated[str | None, typer.Argument(help="Show this layer: its kinds and functions.")] = None,
+    layer: Annotated[
+        str | None, typer.Argument(help="Show this layer: its kinds with their columns, and its functions.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the installed layers, or show one. A plugin that cannot be loaded is listed with the reason."""
@@ -29,8 +35,18 @@ def plugins(
         raise UsageError(f"no layer {layer}; there are {', '.join(sorted(registry.plugins))}")
     if as_json:
         chosen = [plugin for name, plugin in registry.plugins.items() if layer in (None, name)]
-        rows = [{**msgspec.to_builtins(p.info), "distribution": p.distribution, "kinds": sorted(p.kinds)} for p in chosen]
-        print(msgspec.json.encode({"plugins": rows, "problems": [str(problem) for problem in registry.problems]}).decode())
+        rows = [
+            {
+                **msgspec.to_builtins(plugin.info),
+                "distribution": plugin.distribution,
+                "kinds": sorted(plugin.kinds),
+                "columns": {kind: _columns(plugin, kind) for kind in sorted(plugin.kinds)},
+            }
+            for plugin in chosen
+        ]
+        print(
+            msgspec.json.encode({"plugins": rows, "problems": [str(problem) for problem in registry.problems]}).decode()
+        )
     elif layer is not None:
         _show_layer(registry.plugins[layer])
     else:
@@ -39,48 +55,105 @@ def plugins(
         raise typer.Exit(int(Exit.NO))
 
 
-def _show_all(registry) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def _show_all(registry: Registry) -> None:
     table = Table("layer", "covers", "version", "from", "not built yet", box=None, pad_edge=False)
     for name, plugin in sorted(registry.plugins.items()):
         table.add_row(name, plugin.info.title, plugin.info.version, plugin.distribution, plugin.info.status)
-    console = Console(highlight=False)
+    console = output_console()
     console.print(table)
     for problem in registry.problems:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"fencepath: {problem}", markup=False)
+        say(str(problem))
 
 
-def _show_layer(plugin) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    console = Console(highlight=False)
+def _columns(plugin: LoadedPlugin, kind: str) -> list[str]:
+    """Columns of a kind that not every event has."""
+    from fencepath.events import HEAD_COLUMNS, columns_of
+
+    event = plugin.kinds[kind]
+    keys = [key.column for key in event.info.keys]
+    return [*keys, *(name for name in columns_of(event) if name not in (*HEAD_COLUMNS, *keys))]
+
+
+def _show_layer(plugin: LoadedPlugin) -> None:
+    from fencepath.events import HEAD_COLUMNS
+
+    console = output_console()
     console.print(f"{plugin.name} {plugin.info.version}: {plugin.info.title}", markup=False)
     if plugin.info.status:
         console.print(f"not built yet: {plugin.info.status}", markup=False)
-    kinds = Table("kind", "role", "keys", box=None, pad_edge=False)
+    kinds = Table("kind", "role", "keys", "columns", box=None, pad_edge=False)
     for kind, event in sorted(plugin.kinds.items()):
-        kinds.add_row(kind, str(event.info.role), ", ".join(key.column for key in event.info.keys))
+        keys = [key.column for key in event.info.keys]
+        columns = [name for name in _columns(plugin, kind) if name not in keys]
+        kinds.add_row(kind, str(event.info.role), ", ".join(keys), ", ".join(columns))
     console.print(kinds)
+    if plugin.kinds:
+        console.print(f"and every kind: thread, process, {', '.join(HEAD_COLUMNS)}", markup=False)
     for call_table in plugin.call("fencepath_call_tables") or ():
         functions = Table("function", "kind", "detail", "api", "ends", box=None, pad_edge=False)
         for function in call_table.functions:
-            functions.add_row(function.name, function.kind, function.detail, function.api, "no" if function.entry_only else "yes")
+            functions.add_row(
+                function.name, function.kind, function.detail, function.api, "no" if function.entry_only else "yes"
+            )
         console.print(functions)
 
 
 def check_plugin(
     name: Annotated[str, typer.Argument(help="Layer.")],
-    formats: Annotated[Path | None, typer.Option("--formats", help="Folder of saved tracefs formats: DIR/<group>/<event>.format.")] = None,
+    formats: Annotated[
+        Path | None, typer.Option("--formats", help="Folder of saved tracefs formats: DIR/<group>/<event>.format.")
+    ] = None,
+    library: Annotated[
+        list[Path] | None,
+        typer.Option("--library", help="Look the functions up in this file; may be given several times."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-formats",
+            help="Check nothing; save the tracefs formats that the plugin asks for, as DIR/<group>/<event>.format.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check a plugin against this machine or against saved formats of another kernel."""
+    if save is not None:
+        if formats is not None or library:
+            raise UsageError("--save-formats checks nothing; leave --formats and --library out")
+        _save_formats(name, save, as_json=as_json)
+        return
     from fencepath.testing.check import check_layer
 
-    checks = check_layer(name, formats)
+    checks = check_layer(name, formats, library or ())
     if as_json:
         print(msgspec.json.encode(checks).decode())
     else:
-        console = Console(highlight=False)
-        table = Table("check", "verdict", "seen", box=None, pad_edge=False)
-        for check in checks:
-            table.add_row(check.name, check.verdict, check.evidence)
-        console.print(table)
+        _show_checks(checks)
     if any(check.verdict == "refuse" for check in checks):
         raise typer.Exit(int(Exit.NO))
+
+
+def _show_checks(checks: list[Check]) -> None:
+    from rich.text import Text
+
+    table = Table("check", "verdict", box=None, pad_edge=False)
+    # paths are long, and a part of one is of no use
+    table.add_column("seen", overflow="fold")
+    for check in checks:
+        table.add_row(check.name, check.verdict, Text(check.evidence))
+    output_console().print(table)
+
+
+def _save_formats(layer: str, folder: Path, *, as_json: bool) -> None:
+    from fencepath.testing._formats import save_formats
+
+    saved, absent = save_formats(layer, folder)
+    if as_json:
+        print(msgspec.json.encode({"saved": saved, "absent": absent}).decode())
+        return
+    for event in saved:
+        print(f"saved {event}")
+    for event in absent:
+        print(f"this kernel has no {event}")
+    if not saved and not absent:
+        print(f"{layer} asks for no tracepoint")

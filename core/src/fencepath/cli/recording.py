@@ -5,28 +5,29 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from fencepath.cli.exits import Exit
-from fencepath.errors import MachineError, UsageError
+from fencepath.cli.messages import say, write_error_line
+from fencepath.errors import FencepathError, MachineError, UsageError
 
 if TYPE_CHECKING:
+    from fencepath._record.command import HeldCommand, Identity
     from fencepath._record.recorder import Recorder
+    from fencepath._record.signals import Signals
     from fencepath.plugin import Detail
 
 __all__ = ["record"]
 
+_LOOK_S = 0.02
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _SIZE = re.compile(r"(\d+)(KiB|MiB|GiB|k|M|G)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
@@ -34,31 +35,55 @@ _BYTES = {None: 1, "k": 1000, "M": 10**6, "G": 10**9, "KiB": 1 << 10, "MiB": 1 <
 
 
 def record(
-    command: Annotated[list[str] | None, typer.Argument(help="Command to run and record, after --.", metavar="-- COMMAND...")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write; default NAME-TIME.fencepath here.")] = None,
-    pid: Annotated[int | None, typer.Option("--pid", help="Record this process, its children and all it will create.")] = None,
-    layers: Annotated[str | None, typer.Option("--layers", help="Layers to record, separated by commas; default all.")] = None,
-    detail: Annotated[str | None, typer.Option("--detail", help="sync, launch or full; default sync with --pid, launch with a COMMAND.")] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Record the end of hot asynchronous calls too (a return probe each).")] = False,
-    duration: Annotated[str | None, typer.Option("--duration", help="Stop after this long: 30s, 5m. A COMMAND goes on running.")] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(help="Command to run and record, after --.", metavar="-- COMMAND...")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder to write; default NAME-TIME.fencepath here.")
+    ] = None,
+    pid: Annotated[
+        int | None, typer.Option("--pid", help="Record this process, its children and all it will create.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option("--layers", help="Layers to record, separated by commas; default all.")
+    ] = None,
+    detail: Annotated[
+        str | None,
+        typer.Option("--detail", help="sync, launch or full; default sync with --pid, launch with a COMMAND."),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact/--entry-only",
+            help="Record the end of frequent asynchronous calls (launches) too, or only their begin: cheaper, and a bound.",
+        ),
+    ] = True,
+    duration: Annotated[
+        str | None, typer.Option("--duration", help="Stop after this long: 30s, 5m. A COMMAND goes on running.")
+    ] = None,
     keep: Annotated[str | None, typer.Option("--keep", help="Drop segments older than this: 10m.")] = None,
-    max_size: Annotated[str | None, typer.Option("--max-size", help="Drop the oldest segments beyond this size: 2GiB.")] = None,
-    as_root: Annotated[bool, typer.Option("--as-root", help="Run the COMMAND as root, not as the user who called sudo.")] = False,
-    no_returns: Annotated[bool, typer.Option("--no-returns", help="Use no return probes: ends of calls are not recorded.")] = False,
+    max_size: Annotated[
+        str | None, typer.Option("--max-size", help="Drop the oldest segments beyond this size: 2GiB.")
+    ] = None,
+    as_root: Annotated[
+        bool, typer.Option("--as-root", help="Run the COMMAND as root, not as the user who called sudo.")
+    ] = False,
+    no_returns: Annotated[
+        bool, typer.Option("--no-returns", help="Use no return probes: ends of calls are not recorded.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard error.")] = False,
 ) -> None:
     """Record a command or a running process.
 
     Needs root. The command runs as you, in your environment; its output, exit code and signals are its own.
     """
-    from fencepath._record.command import invoking_identity
+    from fencepath._record.command import invoking_identity, started_environ
 
     if (pid is None) == (not command):
         raise UsageError("name what to record: either --pid PID or -- COMMAND")
     asked = _detail(detail, "sync" if pid is not None else "launch")
-    identity = invoking_identity(os.environ, as_root=as_root)
+    identity = invoking_identity(started_environ(), as_root=as_root)
     path = output or _default_path(command, pid)
-    require_root()
     run = _Run(path=path, as_json=as_json, limit_s=_seconds(duration))
     options: dict[str, Any] = {
         "detail": asked,
@@ -69,10 +94,13 @@ def record(
         "owner": identity.owner,
         "targets": (f"pid {pid}",) if pid is not None else (f"command {Path(command[0]).name}",) if command else (),
     }
+    require_root()
     chosen = None if layers is None else [name.strip() for name in layers.split(",") if name.strip()]
     if identity.said:
         run.say(identity.said)
-    code = run.process(pid, chosen, options) if pid is not None else run.command(command or [], identity, chosen, options)
+    code = (
+        run.process(pid, chosen, options) if pid is not None else run.command(command or [], identity, chosen, options)
+    )
     raise typer.Exit(code)
 
 
@@ -80,10 +108,13 @@ def require_root() -> None:
     """Refuse early, in one line, what would fail late in many.
 
     Raises:
-        MachineError: not root.
+        MachineError: not root, or root of a container that has process numbers or times of its own.
     """
+    from fencepath._bpf.own_view import check_own_view
+
     if os.geteuid() != 0:
         raise MachineError("recording needs root", "run it with sudo; reading a recording does not")
+    check_own_view()
 
 
 def _detail(text: str | None, default: Detail) -> Detail:
@@ -91,7 +122,7 @@ def _detail(text: str | None, default: Detail) -> Detail:
         return default
     for known in ("sync", "launch", "full"):
         if text == known:
-            return cast("Detail", known)
+            return known
     raise UsageError(f"unknown detail {text!r}; use sync, launch or full")
 
 
@@ -125,54 +156,90 @@ class _Run:
         self._path = path
         self._as_json = as_json
         self._limit_s = limit_s
-        self._console = Console(stderr=True, soft_wrap=True, highlight=False)
-        self._stopped = 0
+        self._said: set[str] = set()
 
     def say(self, text: str) -> None:
-        if not self._as_json:
-            self._console.print(f"fencepath: {text}", markup=False)
+        """Write a line to standard error, once; with ``--json`` the result is all that is written there."""
+        if not self._as_json and text not in self._said:
+            self._said.add(text)
+            say(text)
 
     def process(self, pid: int, layers: list[str] | None, options: Mapping[str, Any]) -> int:
         """Record a running process until it ends, the time is over or a signal comes."""
-        from fencepath._record.targets import descendants, process_exists
+        from fencepath._record.signals import ENDING, Signals
+        from fencepath._record.targets import check_process, descendants, process_exists
 
-        if not process_exists(pid):
-            raise UsageError(f"there is no process {pid}; give the pid of a running one")
-        with _signals(self._stop), self._recorder(layers, options) as recorder:
-            for member in descendants(pid):
-                if process_exists(member):
-                    recorder.add(member)
-            self._started(recorder)
-            recorder.run(self._until(lambda: not process_exists(pid)))
-        self._result(recorder)
+        check_process(pid)
+        with Signals(ENDING) as signals:
+            with self._recorder(layers, options, signals) as recorder:
+                recorder.add(pid)
+                for member in descendants(pid):
+                    if member != pid and process_exists(member):
+                        recorder.add(member)
+                self._started(recorder)
+                recorder.run(self._until(lambda: signals.take() is not None or not process_exists(pid)))
+            self._result(recorder)
         return int(Exit.DONE)
 
-    def command(self, argv: list[str], identity: object, layers: list[str] | None, options: Mapping[str, Any]) -> int:
-        """Record a command until it ends; its exit code is passed on."""
-        from fencepath._record.command import HeldCommand, Identity
+    def command(self, argv: list[str], identity: Identity, layers: list[str] | None, options: Mapping[str, Any]) -> int:
+        """Record a command until it ends; its exit code is passed on, whatever becomes of the recording."""
+        from fencepath._record.command import HeldCommand
+        from fencepath._record.signals import PASSED_ON, Signals
 
-        assert isinstance(identity, Identity)
-        held = HeldCommand(argv, identity)
-        code: int | None = None
-        try:
-            with _signals(self._forward(held)), self._recorder(layers, options) as recorder:
-                recorder.expect(argv[0], identity.environ)
-                recorder.add(held.pid)
-                self._started(recorder)
-                code = held.release()
-                if code is None:
-                    recorder.run(self._until(lambda: held.poll() is not None))
-                    code = held.poll()
-        except BaseException:
-            held.abandon() if code is None and held.held else None
-            raise
+        with Signals(PASSED_ON) as signals:
+            held = HeldCommand(argv, identity, signals.outer)
+            try:
+                code = self._record_command(held, identity, layers, options, signals)
+            except BaseException as error:
+                if held.held:
+                    return self._never_started(held, error)
+                if isinstance(error, FencepathError):
+                    say(f"the recording ended before the command: {error}")
+                code = self._outlast(held, signals)
+                if not isinstance(error, FencepathError):
+                    raise
+            return self._outlast(held, signals) if code is None else code
+
+    def _never_started(self, held: HeldCommand, error: BaseException) -> int:
+        """Give the command up; return its exit code if somebody has ended it, else raise why."""
+        code = held.poll()
+        held.abandon()
+        if code is None or not isinstance(error, UsageError):
+            raise error
+        say("the command's process was ended before it was started; nothing was recorded")
+        return code
+
+    def _record_command(
+        self,
+        held: HeldCommand,
+        identity: Identity,
+        layers: list[str] | None,
+        options: Mapping[str, Any],
+        signals: Signals,
+    ) -> int | None:
+        """Return the command's exit code, None if it still runs."""
+        with self._recorder(layers, options, signals) as recorder:
+            recorder.expect(held.argv[0], identity.environ)
+            recorder.add(held.pid)
+            self._started(recorder)
+            _give_up_if_asked(signals)
+            not_started = held.release()
+            if not_started is None:
+                recorder.run(self._until(lambda: _pass_on(signals, held) is not None))
+        if not_started is not None:
+            say(not_started.why)
+            return not_started.code
         self._result(recorder)
-        if code in (126, 127):
-            self.say(f"cannot run {argv[0]}: {'no such command' if code == 127 else 'it cannot be started'}")
-        return held.wait() if code is None else code
+        return held.poll()
+
+    def _outlast(self, held: HeldCommand, signals: Signals) -> int:
+        """Wait for the command, of which no more is recorded, and return its exit code."""
+        while (code := _pass_on(signals, held, _LOOK_S)) is None:
+            pass
+        return code
 
     @contextmanager
-    def _recorder(self, layers: list[str] | None, options: Mapping[str, Any]) -> Iterator[Recorder]:
+    def _recorder(self, layers: list[str] | None, options: Mapping[str, Any], signals: Signals) -> Generator[Recorder]:
         from fencepath._loader import load_plugins
         from fencepath._record.plan import make_plan
         from fencepath._record.recorder import Options, Recorder
@@ -181,58 +248,53 @@ class _Run:
         settings = msgspec.convert(options, Options)
         system = System.here(settings.detail)
         plan = make_plan(load_plugins(), system, layers)
-        with Recorder(self._path, plan, system, settings) as recorder:
+        with Recorder(self._path, plan, system, settings, proceed=lambda: _give_up_if_asked(signals)) as recorder:
             yield recorder
 
     def _until(self, ended: Callable[[], bool]) -> Callable[[], bool]:
         end_s = None if self._limit_s is None else time.monotonic() + self._limit_s
-
-        def done() -> bool:
-            return ended() or self._stopped > 0 or (end_s is not None and time.monotonic() >= end_s)
-
-        return done
-
-    def _stop(self, number: int) -> None:
-        del number
-        self._stopped += 1
-
-    def _forward(self, held: object) -> Callable[[int], None]:
-        """Signals from the terminal reach the command by themselves; one sent to fencepath alone is handed on."""
-
-        def handle(number: int) -> None:
-            from fencepath._record.command import HeldCommand
-
-            assert isinstance(held, HeldCommand)
-            if held.held:
-                self._stopped += 1
-                raise KeyboardInterrupt
-            if number != signal.SIGINT or not os.isatty(0):
-                held.signal(number)
-
-        return handle
+        return lambda: ended() or (end_s is not None and time.monotonic() >= end_s)
 
     def _started(self, recorder: Recorder) -> None:
+        self._say_missing(recorder)
+        self.say(f"recording to {self._path}")
+
+    def _say_missing(self, recorder: Recorder) -> None:
         for item in recorder.missing:
             self.say(f"not recorded: {item.layer}: {item.why}")
-        self.say(f"recording to {self._path}")
 
     def _result(self, recorder: Recorder) -> None:
         if self._as_json:
-            result = {"recording": str(self._path), "events": recorder.counts, "missing": [msgspec.to_builtins(m) for m in recorder.missing]}
-            self._console.file.write(msgspec.json.encode(result).decode() + "\n")
+            missing = [msgspec.to_builtins(item) for item in recorder.missing]
+            counts = {kind: count for kind, count in recorder.counts.items() if count}
+            cost = msgspec.to_builtins(recorder.estimate)
+            result = {"recording": str(self._path), "events": counts, "missing": missing, "cost": cost}
+            write_error_line(msgspec.json.encode(result).decode())
             return
-        self.say(f"{sum(recorder.counts.values())} events in {self._path}; next: fencepath report {self._path}")
+        self._say_missing(recorder)
+        events = sum(recorder.counts.values())
+        if recorder.estimate is not None and recorder.estimate.calls:
+            self.say(recorder.estimate.text())
+        self.say(f"{events} events in {self._path}; next: fencepath report {self._path}")
 
 
-@contextmanager
-def _signals(handle: Callable[[int], None]) -> Iterator[None]:
-    def handler(number: int, frame: FrameType | None) -> None:
-        del frame
-        handle(number)
+def _give_up_if_asked(signals: Signals) -> None:
+    """End if a signal came before there was anything to record."""
+    taken = signals.take()
+    if taken is not None:
+        say("stopped before the recording began; nothing was recorded")
+        raise typer.Exit(128 + taken.number)
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+
+def _pass_on(signals: Signals, held: HeldCommand, timeout_s: float = 0.0) -> int | None:
+    """Hand on signals to the command; return its exit code if it has ended.
+
+    It is in the process group of fencepath. So it has its own of what the terminal sent; and a signal that it sent to
+    its whole group itself has reached it.
+    """
+    from fencepath._record.targets import is_made_by
+
+    while (taken := signals.take(timeout_s)) is not None:
+        if taken.sender and not is_made_by(taken.sender, held.pid):
+            held.signal(taken.number)
+    return held.poll()

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 __all__ = ["repair"]
 
@@ -24,6 +23,4 @@ def repair(
     if as_json:
         print(msgspec.json.encode(result).decode())
         return
-    console = Console(highlight=False, soft_wrap=True)
-    for line in str(result).splitlines():
-        console.print(line, markup=False)
+    print(result)

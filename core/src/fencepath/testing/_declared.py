@@ -13,8 +13,7 @@ import msgspec
 from fencepath._loader import LoadedPlugin
 
 # asked alternative by alternative: a plan takes the first that is possible, and only together with the layer `process`
-from fencepath._record.plan import PlannedSet
-from fencepath._record.plan import resolve_alternative
+from fencepath._record.plan import PlannedSet, resolve_alternative
 from fencepath.plugin import Alternative, CallProbe, ProbeSet, SyscallProbes, TracepointProbe
 from fencepath.records import Layouts, RecordLayout
 from fencepath.syscalls import syscall_layout

@@ -22,6 +22,7 @@ __all__ = [
     "kinds_are_well_formed",
     "probes_are_data",
     "readme_has_sections",
+    "readme_names_kinds",
     "rules_name_known_kinds",
 ]
 
@@ -171,3 +172,25 @@ def readme_has_sections(readme: Path) -> None:
         match = re.search(rf"^## {re.escape(section)}[ ]*\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
         assert match, f"{readme.name} has no section '## {section}'"
         assert match[1].strip(), f"{readme.name}: the section '{section}' is empty"
+
+
+def readme_names_kinds(readme: Path, plugin: LoadedPlugin) -> None:
+    """The README names every kind of the layer, and where it says what the layer sees, nothing that is none.
+
+    Names are looked for in backticks; rules and types of entities are the layer's too and may stand there.
+    """
+    text = readme.read_text()
+    lacking = sorted(set(plugin.kinds) - set(_quoted(text, plugin.name)))
+    assert not lacking, f"{readme.name} does not name {', '.join(lacking)}; say in backticks what each kind is"
+    seen = re.search(r"^## What it sees[ ]*\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    entities = {key.entity for event in plugin.kinds.values() for key in event.info.keys}
+    rules = {rule.name for rule in plugin.call("fencepath_rules") or ()}
+    unknown = sorted(set(_quoted(seen[1] if seen else "", plugin.name)) - set(plugin.kinds) - entities - rules)
+    assert not unknown, (
+        f"{readme.name} names {', '.join(unknown)} under 'What it sees', which is no kind of this layer; it has "
+        f"{', '.join(sorted(plugin.kinds)) or 'none'}"
+    )
+
+
+def _quoted(text: str, layer: str) -> list[str]:
+    return re.findall(rf"`({re.escape(layer)}\.[a-z0-9_.]+)`", text)

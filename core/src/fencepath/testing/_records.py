@@ -23,6 +23,7 @@ from fencepath.testing._declared import Way, number, ways
 
 __all__ = [
     "decoder_survives_random_bytes",
+    "decoders",
     "keys_are_filled",
     "records_match_c_layout",
     "span_attributes_are_plain",
@@ -104,7 +105,7 @@ def decoder_survives_random_bytes(plugin: LoadedPlugin, system: System, rounds: 
     """
     random = np.random.default_rng(seed)
     tried: set[tuple[RecordLayout, tuple[str, ...]]] = set()
-    for way, decode in _decoders(plugin, system):
+    for way, decode in decoders(plugin, system):
         for kind, layout in way.layouts.items():
             functions = tuple(text for texts in way.functions.values() for text in texts)
             if (layout, functions) in tried:
@@ -119,7 +120,7 @@ def decoder_survives_random_bytes(plugin: LoadedPlugin, system: System, rounds: 
                 _try_decoding(plugin, partial(decode, {kind: used}), kind, records, f"round {turn} of seed {seed}")
 
 
-def _decoders(plugin: LoadedPlugin, system: System) -> Iterator[tuple[Way, Any]]:
+def decoders(plugin: LoadedPlugin, system: System) -> Iterator[tuple[Way, Any]]:
     """Every way, with a function that makes the decoder of a recording made by it."""
     every = ways(plugin, system)
     base = {kind: layout for way in reversed(every) for kind, layout in way.layouts.items()}
@@ -209,11 +210,15 @@ def keys_are_filled(plugin: LoadedPlugin, system: System, seed: int = 1) -> None
 
 
 def _identified(plugin: LoadedPlugin, system: System, seed: int) -> list[Batch]:
-    """Batches of random records of every kind with processes and threads named, in the order of the engine."""
+    """Batches of random records of every kind with processes and threads named, in the order of the engine.
+
+    That is: kinds that are kept or of the role life first, and among them as ``fencepath_event_kinds`` lists them.
+    """
     random = np.random.default_rng(seed)
     batches: dict[str, Batch] = {}
-    for way, decode in _decoders(plugin, system):
+    for way, decode in decoders(plugin, system):
         for kind, layout in way.layouts.items():
+            assert kind in plugin.kinds, f"{kind} is recorded, but fencepath_event_kinds does not list it"
             if kind not in batches:
                 batches[kind] = decode({}).decode(kind, _random_records(layout, random))
     for batch in batches.values():
@@ -224,7 +229,8 @@ def _identified(plugin: LoadedPlugin, system: System, seed: int) -> list[Batch]:
         batch.columns["process"] = random.integers(NO_ENTITY, _PROCESSES, rows)
         batch.columns["thread"] = batch.columns["process"].copy()
     early = {kind: event.info.keep or event.info.role is Role.LIFE for kind, event in plugin.kinds.items()}
-    return sorted(batches.values(), key=lambda batch: not early[batch.kind])
+    listed = [batches[kind] for kind in plugin.kinds if kind in batches]
+    return sorted(listed, key=lambda batch: not early[batch.kind])
 
 
 def _check_key(batch: Batch, column: str, entity: str, entities: Entities) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,20 +16,22 @@ from fencepath.plugin import ENTRY_POINT_GROUP, Check, Verdict
 from fencepath.system import System
 from fencepath.testing import requirements
 from fencepath.testing._declared import Way, ways
+from fencepath.testing._libraries import functions_are_in_libraries
 
 __all__ = ["check_layer"]
 
 
-def check_layer(name: str, formats: Path | None = None) -> list[Check]:
+def check_layer(name: str, formats: Path | None = None, libraries: Sequence[Path] = ()) -> list[Check]:
     """Check an installed plugin.
 
     Args:
         name: its layer.
         formats: folder of saved tracefs formats; None checks against this machine. As root its programs are compiled and
             loaded too, with the formats of the one and the verifier of this machine.
+        libraries: files in which the functions of its call table are looked up; by default what this machine's loader finds.
 
     Raises:
-        UsageError: no such layer, or no such folder.
+        UsageError: no such layer, no such folder, or a library that is no ELF file.
     """
     if formats is not None and not formats.is_dir():
         raise UsageError(f"no folder {formats}; it should hold <group>/<event>.format files")
@@ -41,24 +43,51 @@ def check_layer(name: str, formats: Path | None = None) -> list[Check]:
         raise UsageError(f"no layer {name}; there are {', '.join(sorted(registry.plugins))}")
     plugin = registry.plugins[name]
     system = System.from_formats(formats, detail="full") if formats is not None else System.here("full")
-    checks = [
-        _run("kinds are well formed", lambda: requirements.kinds_are_well_formed(plugin)),
-        _run("rules name known kinds", lambda: requirements.rules_name_known_kinds(plugin, registry)),
-        _run("probes are data", lambda: requirements.probes_are_data(plugin, system)),
-        _run("records match the C layout", lambda: requirements.records_match_c_layout(plugin, system)),
-        _run("decoder survives random bytes", lambda: requirements.decoder_survives_random_bytes(plugin, system)),
-        _run("keys are filled", lambda: requirements.keys_are_filled(plugin, system)),
-        _run("span attributes are plain", lambda: requirements.span_attributes_are_plain(plugin, system)),
-        *(
-            _run("imports without root", partial(requirements.imports_without_root, point.module))
-            for point in _points(name)
-        ),
-    ]
+    checks = _declarations(plugin, system)
+    if _refused(checks):
+        return [*checks, _later("rules, records, decoder, keys, programs, probe sets")]
+    checks.append(_run("rules name known kinds", lambda: requirements.rules_name_known_kinds(plugin, registry)))
+    checks += _decoding(plugin, system)
+    checks += functions_are_in_libraries(plugin, system, libraries)
     if os.geteuid() == 0:
         checks.append(_run("BPF compiles and loads", lambda: _programs(plugin, system)))
-    if any(check.name == "probes are data" and check.verdict == "ok" for check in checks):
-        checks += _probe_sets(plugin, system)
-    return checks
+    return [*checks, *_probe_sets(plugin, system)]
+
+
+def _declarations(plugin: LoadedPlugin, system: System) -> list[Check]:
+    """What all other checks build on."""
+    return [
+        *(
+            _run("imports without root", partial(requirements.imports_without_root, point.module))
+            for point in _points(plugin.name)
+        ),
+        _run("kinds are well formed", lambda: requirements.kinds_are_well_formed(plugin)),
+        _run("probes are data", lambda: requirements.probes_are_data(plugin, system)),
+    ]
+
+
+def _decoding(plugin: LoadedPlugin, system: System) -> list[Check]:
+    checks = [
+        _run("records match the C layout", lambda: requirements.records_match_c_layout(plugin, system)),
+        _run("decoder survives random bytes", lambda: requirements.decoder_survives_random_bytes(plugin, system)),
+    ]
+    if _refused(checks[1:]):
+        return [*checks, _later("columns, keys, span attributes")]
+    return [
+        *checks,
+        _run("columns are given", lambda: requirements.columns_are_given(plugin, system)),
+        _run("keys are filled", lambda: requirements.keys_are_filled(plugin, system)),
+        _run("span attributes are plain", lambda: requirements.span_attributes_are_plain(plugin, system)),
+    ]
+
+
+def _refused(checks: Iterable[Check]) -> bool:
+    return any(check.verdict == "refuse" for check in checks)
+
+
+def _later(names: str) -> Check:
+    """Instead of checks that would only say again, in other words, what one before them said."""
+    return Check(name=names, verdict="warn", evidence="not looked at yet: mend what is refused above first")
 
 
 def _points(name: str) -> importlib.metadata.EntryPoints:
@@ -66,11 +95,12 @@ def _points(name: str) -> importlib.metadata.EntryPoints:
 
 
 def _broken(name: str, problems: list[PluginProblem]) -> list[Check]:
-    """Say why a plugin did not load; its hooks are looked at once more, as that can say what to mend."""
-    checks = [Check(name=problem.stage, verdict="refuse", evidence=problem.message) for problem in problems]
+    """Say why a plugin did not load. Where it is a hook, the requirement on hooks says better what to mend."""
     if not any(problem.stage == "import" for problem in problems):
-        checks += [_run("hooks are known", partial(_hooks, point)) for point in _points(name)]
-    return checks
+        hooks = [_run("hooks are known", partial(_hooks, point)) for point in _points(name)]
+        if _refused(hooks):
+            return hooks
+    return [Check(name=problem.stage, verdict="refuse", evidence=problem.message) for problem in problems]
 
 
 def _hooks(point: importlib.metadata.EntryPoint) -> None:

@@ -83,6 +83,9 @@ class PluginConformance:
     def test_readme_has_sections(self) -> None:
         requirements.readme_has_sections(self.readme)
 
+    def test_readme_names_kinds(self, plugin: LoadedPlugin) -> None:
+        requirements.readme_names_kinds(self.readme, plugin)
+
     def test_kinds_are_well_formed(self, plugin: LoadedPlugin) -> None:
         requirements.kinds_are_well_formed(plugin)
 
@@ -97,6 +100,9 @@ class PluginConformance:
 
     def test_decoder_survives_random_bytes(self, plugin: LoadedPlugin, machine: System) -> None:
         requirements.decoder_survives_random_bytes(plugin, machine, self.rounds)
+
+    def test_columns_are_given(self, plugin: LoadedPlugin, machine: System) -> None:
+        requirements.columns_are_given(plugin, machine)
 
     def test_keys_are_filled(self, plugin: LoadedPlugin, machine: System) -> None:
         requirements.keys_are_filled(plugin, machine)

@@ -25,7 +25,7 @@ class Streams:
         self._born_ns = np.empty(0, np.int64)
 
     def update(self, batch: Batch, entities: Entities) -> None:
-        """Name the stream of each call; creations come before all other kinds, as they are kept."""
+        """Name the stream of each call; creations come before all other kinds, as they are kept and listed first."""
         if "stream_handle" not in batch:
             return
         known = (batch["stream_handle"] != 0) & (batch["process"] != NO_ENTITY)

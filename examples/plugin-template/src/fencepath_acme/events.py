@@ -108,3 +108,4 @@ class Doorbell(Event, frozen=True, kw_only=True, tag=DOORBELL):
 
 
 EVENTS: tuple[type[Event], ...] = (StreamCreate, StreamDestroy, Submit, Wait, Doorbell)
+"""All kinds. The tracker gets those that are kept first, in this order: what makes handles before what ends them."""

@@ -35,8 +35,7 @@ from fencepath_acme.rules import RULES
 
 _BPF = Path(__file__).parent / "bpf"
 
-# Kernels differ, so a record says everything it may come from, best first. What is there decides, never a version.
-_RING = TracepointRecord(
+RING = TracepointRecord(
     kind=DOORBELL,
     group="signal",
     event="signal_generate",
@@ -52,6 +51,7 @@ _RING = TracepointRecord(
     ),
     in_task=True,
 )
+"""A doorbell, with everything it may come from, best first. What a kernel has decides, never its version."""
 
 
 @hookimpl
@@ -78,10 +78,10 @@ def fencepath_probes(system: System) -> Sequence[ProbeSet]:
     del system
     calls = Alternative(probes=(CallProbe(table=TABLE),), gives=TABLE.kinds, bpf=BpfSource(path=_BPF / "calls.c"))
     doorbells = Alternative(
-        probes=(TracepointProbe(record=_RING, program="on_doorbell"),),
+        probes=(TracepointProbe(record=RING, program="on_doorbell"),),
         gives=(DOORBELL,),
         layouts=(DOORBELL_LAYOUT,),
-        bpf=BpfSource(path=_BPF / "doorbell.c", defines={"ACME_DOORBELL": DOORBELL_SIGNAL}, tracepoints=(_RING,)),
+        bpf=BpfSource(path=_BPF / "doorbell.c", defines={"ACME_DOORBELL": DOORBELL_SIGNAL}, tracepoints=(RING,)),
     )
     return (
         ProbeSet(name="calls", detail="sync", alternatives=(calls,)),
@@ -92,7 +92,7 @@ def fencepath_probes(system: System) -> Sequence[ProbeSet]:
 @hookimpl
 def fencepath_checks(system: System) -> Iterable[Check]:
     """Say what this machine lacks, what is lost by that and what to do about it."""
-    found = _RING.resolve(system.tracepoints)
+    found = RING.resolve(system.tracepoints)
     if isinstance(found, Missing):
         yield Check(
             name="doorbells",

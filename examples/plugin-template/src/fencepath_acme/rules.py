@@ -24,13 +24,14 @@ RULES = (
         gap=Category.API_CALL,
     ),
     # To another layer. A wait ends after the last wake-up of its thread within it; whoever woke it is where the path
-    # goes on. libacme's devices are threads, so that is the device. Without the layer `host` the rule is off, and the
-    # report says so.
+    # goes on. libacme's devices are threads of the program, so that is the device. A wake-up by an interrupt has no
+    # process (-1, which equals nothing) and one by another program has another: joining on `process` leaves both out.
+    # Without the layer `host` the rule is off, and the report says so.
     JoinRule(
         name="acme.woken",
         cause=Select(kind="host.waking"),
         effect=Select(kind=WAIT),
-        on=(("wakee_tid", "tid"),),
+        on=(("wakee_tid", "tid"), "process"),
         relation=Relation.ENDS,
         pick=Pick.LATEST,
         order=Order.FINISH_FINISH,

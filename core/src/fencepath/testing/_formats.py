@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saves the tracepoint formats that a plugin asks for, to see elsewhere what it would do on this kernel."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+from fencepath._loader import load_plugins
+from fencepath.errors import UsageError
+from fencepath.plugin import SyscallProbes
+from fencepath.system import System
+from fencepath.testing._declared import records_of, ways
+from fencepath.tracepoints import LiveTracepoints, TracepointFormat, TracepointSource
+
+__all__ = ["save_formats"]
+
+
+class _Asked:
+    """A kernel that notes which events it is asked for."""
+
+    def __init__(self, kernel: TracepointSource) -> None:
+        self._kernel = kernel
+        self.names: set[tuple[str, str]] = set()
+
+    def format(self, group: str, event: str) -> TracepointFormat | None:
+        self.names.add((group, event))
+        return self._kernel.format(group, event)
+
+    def groups(self) -> tuple[str, ...]:
+        return self._kernel.groups()
+
+    def events(self, group: str) -> tuple[str, ...]:
+        return self._kernel.events(group)
+
+
+def save_formats(
+    layer: str, folder: Path, kernel: LiveTracepoints | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write ``FOLDER/<group>/<event>.format`` for every event that an installed plugin may use.
+
+    Args:
+        layer: the plugin's.
+        folder: is made if it is not there.
+        kernel: where formats are; by default the running kernel.
+
+    Returns:
+        Names, ``group:event``, of what was saved, and of what this kernel does not have.
+
+    Raises:
+        UsageError: no such layer.
+        MachineError: tracefs may not be read.
+    """
+    registry = load_plugins()
+    if layer not in registry.plugins:
+        raise UsageError(f"no layer {layer} was loaded; there are {', '.join(sorted(registry.plugins))}")
+    plugin = registry.plugins[layer]
+    live = kernel if kernel is not None else LiveTracepoints()
+    asked = _Asked(live)
+    system = System(
+        tracepoints=asked, architecture=platform.machine(), kernel=os.uname().release, detail="full", live=True
+    )
+    every = ways(plugin, system)
+    # the hook itself may have asked for some
+    names = set(asked.names)
+    for way in every:
+        for record in records_of(way.alternative):
+            for source in record.sources:
+                names |= {(source.group, source.event), *map(_event_of, (*source.needs, *source.without))}
+        names |= {
+            ("syscalls", f"sys_{side}_{syscall}")
+            for probe in way.alternative.probes
+            if isinstance(probe, SyscallProbes)
+            for syscall in probe.table.syscalls
+            for side in ("enter", "exit")
+        }
+    saved = tuple(_save(live, folder, sorted(names)))
+    return saved, tuple(name for name in (f"{group}:{event}" for group, event in sorted(names)) if name not in saved)
+
+
+def _event_of(need: str) -> tuple[str, str]:
+    """The event of ``group:event`` or ``group:event.field``."""
+    group, _, event = need.partition(":")
+    return group, event.partition(".")[0]
+
+
+def _save(kernel: LiveTracepoints, folder: Path, names: list[tuple[str, str]]) -> Iterator[str]:
+    for group, event in names:
+        try:
+            text = (kernel.root / group / event / "format").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        path = folder / group / f"{event}.format"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        yield f"{group}:{event}"

@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# build-module.sh DIR: DIR/mockgpu/mockgpu.ko for a kernel unpacked by fetch-kernel.sh.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd) dir=$(cd "$1" && pwd)
+headers=$(cat "$dir/headers")
+[ -n "$headers" ] || { echo "no headers of $(cat "$dir/kver") to be had" >&2; exit 1; }
+mkdir -p "$dir/mockgpu"
+cp -u "$here"/../mockgpu/* "$dir/mockgpu/"
+make -s -C "$headers" M="$dir/mockgpu" CC=gcc-12 HOSTCC=gcc-12 CONFIG_DEBUG_INFO_BTF_MODULES= modules

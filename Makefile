@@ -38,7 +38,7 @@ types: setup ## mypy and pyright, strict
 	$(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: setup ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup ## measure the budgets of docs/benchmarks.md on this machine
 	$(BIN)/python -m benchmarks

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the reference pages that come from code, when the documentation is built."""
+"""A hook of mkdocs that adds the reference pages that come from code."""
 
 from __future__ import annotations
 
 import inspect
 import json
 
-import mkdocs_gen_files
 import typer.main
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 
 from fencepath._loader import load_plugins
 from fencepath.cli.application import app
@@ -21,9 +22,11 @@ PUBLIC = (
 )  # fmt: skip
 
 
+PAGES: dict[str, str] = {}
+
+
 def write(path: str, *lines: str) -> None:
-    with mkdocs_gen_files.open(path, "w") as page:
-        page.write("\n".join(lines) + "\n")
+    PAGES[path] = "\n".join(lines) + "\n"
 
 
 def command_line() -> None:
@@ -128,9 +131,10 @@ def report_schema() -> None:
     )
 
 
-command_line()
-layers()
-functions()
-hooks()
-api()
-report_schema()
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Called by mkdocs when it has collected the pages of the folder."""
+    for make in (command_line, layers, functions, hooks, api, report_schema):
+        make()
+    for path, text in PAGES.items():
+        files.append(File.generated(config, path, content=text))
+    return files

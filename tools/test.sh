@@ -14,6 +14,7 @@ step mypy
 step pyright
 "$bin/pyright" --pythonpath "$bin/python"
 step docs
+export NO_MKDOCS_2_WARNING=1 # its theme prints news that would bury warnings of ours
 "$bin/mkdocs" build --strict --quiet --site-dir "$(mktemp -d)/site"
 step pytest
 if [ "$(id -u)" = 0 ]; then export FENCEPATH_REQUIRE_BPF=1; fi

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from tests.kernel.run import REQUESTS
 
 from fencepath._bpf.attach import uprobe_attach_method
-from fencepath._demo import find_demo
+from fencepath.plugin import DemoCommand
 
 pytestmark = [pytest.mark.kernel, pytest.mark.bpf, pytest.mark.timeout(180)]
-
-REQUESTS = 2
 
 
 def fencepath(*words: str | Path, environ: Mapping[str, str] | None = None) -> str:
@@ -30,10 +30,9 @@ def fencepath(*words: str | Path, environ: Mapping[str, str] | None = None) -> s
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's server, recorded as the demo does."""
-    folder = tmp_path_factory.mktemp("demo")
-    built = find_demo().build(folder, REQUESTS)
-    path = folder / "demo.fencepath"
+    """The demo's server, recorded as `fencepath demo` does."""
+    built = msgspec.json.decode(Path(os.environ["FENCEPATH_VM_DEMO"]).read_bytes(), type=DemoCommand)
+    path = tmp_path_factory.mktemp("demo") / "demo.fencepath"
     fencepath("record", "-o", path, "--layers", "cuda,host", "--exact", "--", *built.argv, environ=built.environ)
     return path
 

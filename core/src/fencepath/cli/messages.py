@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,11 @@ def say(text: str) -> None:
 
 def write_error_line(line: str) -> None:
     """Write a line to standard error; that nobody is there to read it must not end what goes on."""
-    with contextlib.suppress(OSError, ValueError):
+    try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
+    except OSError:
+        # what is left in the buffer would fail again when Python ends, and change the exit code
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
+    except ValueError:
+        pass  # it is closed

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +37,6 @@ def write_error_line(line: str) -> None:
         sys.stderr.flush()
     except OSError:
         # what is left in the buffer would fail again when Python ends, and change the exit code
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # for the rest of the process
     except ValueError:
         pass  # it is closed

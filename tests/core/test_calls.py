@@ -461,6 +461,12 @@ class TestDeadCalls:
         assert dead.ended_ns(found, {7: 149}, {2: 150}).tolist() == [0, 150]
         assert dead.ended_ns(found, {7: 160}, {1: 155}).tolist() == [160, 0]
 
+    def test_a_free_entry_that_was_used_after_an_exec_is_of_the_new_program(self) -> None:
+        """Deleting it would race with its next use, and that call's return would find no entry."""
+        found = opened((7, 64, 0, 1), (8, 64, 0, 1))
+        found["entry"]["time_ns"] = (140, 160)
+        assert dead.ended_ns(found, {}, {1: 150}).tolist() == [150, 0]
+
     def test_a_stack_pointer_is_known_only_of_a_thread_in_the_kernel(self) -> None:
         own = blocked_stack_pointer(os.getpid(), threading.get_native_id())
         assert own > 0

@@ -21,7 +21,8 @@ def ended_ns(found: Records, threads: Mapping[int, int], processes: Mapping[int,
     for field, known in (("tgid", processes), ("tid", threads)):
         for row in np.flatnonzero(np.isin(entries[field], list(known))).tolist():
             end_ns = known[int(entries[field][row])]
-            if entries["begin_ns"][row] <= end_ns:
+            # a free entry has no begin, and its time is when its last call began
+            if max(entries["begin_ns"][row], entries["time_ns"][row]) <= end_ns:
                 ends[row] = end_ns
     return ends
 

@@ -401,6 +401,11 @@ class TestOpenCalls:
         assert recorder.lost() == {("demo.leap", Stage.OVERWRITTEN): 1}
         # A thread of that id which ended before the call began is another one.
         stale = recorder.entries.abandoned(threads={end_line.tid: end_line.before_ns})
+        deadline = time.monotonic() + 10
+        while not stale.counts and time.monotonic() < deadline:
+            # where the thread's stack is can be seen only once it sleeps
+            time.sleep(0.01)
+            stale = recorder.entries.abandoned(threads={end_line.tid: end_line.before_ns})
         assert stale.counts == {(End.UNWOUND, "demo.leap"): 1}
         gone = recorder.entries.abandoned(threads={end_line.tid: now_ns})
         assert gone.counts == {(End.EXIT, "demo.wait"): 1}

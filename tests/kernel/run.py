@@ -11,128 +11,98 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
-from xml.etree import ElementTree as ET
 
 import msgspec
+from tests.kernel.kernels import KERNELS, SCRIPTS, Kernel, KernelError, cache_folder, unpack
+from tests.kernel.results import JUNIT, Outcome, clear, last_test
 from tests.kernel.selection import FILES
 
 from fencepath._demo import find_demo
 
-__all__ = ["KERNELS", "Kernel", "main"]
+__all__ = ["REQUESTS", "main"]
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-MOUNTED = "/mnt/out"
+ROOT = Path(__file__).parents[2]
+MOUNTED = Path("/mnt/out")
 """The result folder, as the guest sees it."""
 TIME_IS_UP = 124
 SHORTEST_S = 60
 """A kernel with less time than this is not booted."""
 REQUESTS = 2
-"""What the simulated server answers."""
+"""What the simulated server of test_end_to_end.py answers."""
+_ONLY_OUR_PLUGINS: Mapping[str, str] = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""The guest would take 10 s to import those of others."""
 
 
-class Kernel(msgspec.Struct, frozen=True):
-    """A kernel to test on.
+class Runner:
+    """Runs kernels.
 
-    Attributes:
-        name: what it is called here.
-        suite: of Debian's archive.
-        package: of the image.
-        required: whether the run fails if this one does.
-        events: names that its GPU scheduler's events must turn out to have.
-        uprobes: how uprobes must turn out to be attached.
+    Args:
+        cache: where unpacked kernels are.
+        out: where results go, a folder for each kernel.
+        tests: what pytest is told to run.
     """
 
-    name: str
-    suite: str
-    package: str
-    required: bool
-    events: Literal["old", "new"]
-    uprobes: Literal["perf", "multi"]
+    def __init__(self, cache: Path, out: Path, tests: Sequence[str]) -> None:
+        self._cache = cache
+        self._out = out
+        self._tests = tests
+        self._demo = _build_demo(out / "demo")
+
+    def run(self, kernel: Kernel, limit_s: float) -> Outcome:
+        """Get, boot and test one kernel, in `limit_s` seconds at most."""
+        outcome = Outcome(kernel)
+        results = self._out / kernel.name
+        clear(results)
+        begin = time.monotonic()
+        try:
+            outcome.version = unpack(kernel, self._cache / kernel.name)
+            ready_s = time.monotonic() - begin
+            print(
+                f"   {outcome.version} in {self._cache / kernel.name}, ready after {ready_s:.0f} s; booting", flush=True
+            )
+            outcome.trouble = self._boot(kernel, results, int(limit_s - ready_s))
+        except KernelError as error:
+            outcome.trouble = str(error)
+        outcome.seconds = time.monotonic() - begin
+        outcome.read(results)
+        return outcome
+
+    def _boot(self, kernel: Kernel, results: Path, limit_s: int) -> str:
+        """Return why the tests did not all run, or ""."""
+        if limit_s < SHORTEST_S:
+            return "no time was left for it"
+        folder = self._cache / kernel.name
+        environ = {
+            "FENCEPATH_REQUIRE_BPF": "1",
+            "FENCEPATH_VM_EVENTS": kernel.events,
+            "FENCEPATH_VM_UPROBES": kernel.uprobes,
+            "FENCEPATH_VM_MOCKGPU": str(folder / "mockgpu" / "mockgpu.ko"),
+            "FENCEPATH_VM_DEMO": str(self._demo),
+            "FENCEPATH_VM_OUT": str(MOUNTED),
+            "TMPDIR": "/run",  # a tmpfs, as /tmp is on many machines
+            "PYTHONDONTWRITEBYTECODE": "",
+            **_ONLY_OUR_PLUGINS,
+        }
+        words = [*_pytest(), "-q", "--timeout", "100", f"--junitxml={MOUNTED / JUNIT}", *self._tests]
+        command = shlex.join(["env", *(f"{name}={value}" for name, value in environ.items()), *words])
+        boot: list[str | Path] = [SCRIPTS / "boot.sh", folder, results, command]
+        code = subprocess.run(boot, cwd=ROOT, env=os.environ | {"VM_TIMEOUT": str(limit_s)}, check=False).returncode
+        if code in (0, 1):
+            return ""
+        if code == TIME_IS_UP:
+            return f"not done after {limit_s} s; the last test that ended was {last_test(results)}"
+        return f"exit code {code}; see output and console in {results}"
 
 
-KERNELS = (
-    Kernel("6.1", "bookworm-security", "linux-image-amd64", True, "old", "perf"),
-    Kernel("6.12", "bookworm-security", "linux-image-6.12-amd64", True, "old", "multi"),
-    Kernel("newest", "trixie-backports", "linux-image-amd64", False, "new", "multi"),
-)
+def _pytest() -> list[str]:
+    plugins = ("fencepath.testing.pytest_plugin", "pytest_timeout", "tests.kernel.guest", "no:cacheprovider")
+    return [sys.executable, "-m", "pytest", *(word for name in plugins for word in ("-p", name)), "-m", "bpf"]
 
 
-class KernelError(Exception):
-    """A kernel could not be got or booted; the message says why."""
-
-
-class Outcome(msgspec.Struct):
-    """What came out of one kernel.
-
-    Attributes:
-        kernel: which.
-        version: as `uname -r` says.
-        counts: tests by outcome: passed, failed, skipped.
-        details: lines on failures and skips.
-        seconds: boot and tests.
-        trouble: why there is no full result, or "".
-    """
-
-    kernel: Kernel
-    version: str = ""
-    counts: dict[str, int] = {}
-    details: list[str] = []
-    seconds: float = 0.0
-    trouble: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether tests ran and none failed."""
-        return not self.trouble and not self.counts.get("failed") and bool(self.counts.get("passed"))
-
-    def __str__(self) -> str:
-        tests = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items())
-        verdict = "ok" if self.passed else "FAILED" if self.kernel.required else "failed (not required)"
-        words = [tests, f"{self.seconds:.0f} s", self.trouble]
-        return f"{self.kernel.name:8}{self.version or '?':28}{verdict}: " + ", ".join(word for word in words if word)
-
-
-def unpack(kernel: Kernel, folder: Path) -> str:
-    """Get the kernel's packages unless they are unpacked already, build the mock driver; return the version.
-
-    Raises:
-        KernelError: with the last line that a tool said.
-    """
-    if not (folder / "kver").exists():
-        _tool("fetch-kernel.sh", kernel.suite, str(folder), kernel.package)
-    _tool("build-module.sh", str(folder))
-    return (folder / "kver").read_text().strip()
-
-
-def _tool(name: str, *arguments: str) -> None:
-    done = subprocess.run([HERE / "vm" / name, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr + done.stdout).strip().splitlines()
-        raise KernelError(f"{name}: {said[-1] if said else f'exit code {done.returncode}'}")
-
-
-def guest_command(kernel: Kernel, folder: Path, demo: Path, tests: Sequence[str]) -> str:
-    """Return the shell command that runs the tests in the guest."""
-    environ = {
-        "FENCEPATH_REQUIRE_BPF": "1",
-        "FENCEPATH_VM_EVENTS": kernel.events,
-        "FENCEPATH_VM_UPROBES": kernel.uprobes,
-        "FENCEPATH_VM_MOCKGPU": str(folder / "mockgpu" / "mockgpu.ko"),
-        "FENCEPATH_VM_DEMO": str(demo),
-        "FENCEPATH_VM_OUT": MOUNTED,
-        "TMPDIR": "/run",  # a tmpfs, as /tmp is on many machines
-    }
-    words = [sys.executable, "-m", "pytest", "-p", "tests.kernel.guest", "-p", "no:cacheprovider", "-m", "bpf"]
-    words += ["-q", "--timeout", "100", f"--junitxml={MOUNTED}/junit.xml", *tests]
-    return shlex.join(["env", *(f"{name}={value}" for name, value in environ.items()), *words])
-
-
-def build_demo(folder: Path) -> Path:
-    """Compile the simulated CUDA server here, which an emulated machine takes 20 s for; return the file that says how to start it."""
+def _build_demo(folder: Path) -> Path:
+    """Compile the simulated CUDA server here: the guest would take 20 s. Returns the file that says how to start it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = folder / "command.json"
@@ -140,72 +110,19 @@ def build_demo(folder: Path) -> Path:
     return command
 
 
-def run(kernel: Kernel, cache: Path, out: Path, limit_s: float, tests: Sequence[str]) -> Outcome:
-    """Get, boot and test one kernel."""
-    outcome = Outcome(kernel)
-    folder, results = cache / kernel.name, out / kernel.name
-    results.mkdir(parents=True, exist_ok=True)
-    for old in ("junit.xml", "times"):
-        (results / old).unlink(missing_ok=True)
-    begin = time.monotonic()
-    try:
-        outcome.version = unpack(kernel, folder)
-        print(f"   {outcome.version} in {folder}, ready after {time.monotonic() - begin:.0f} s; booting", flush=True)
-        timeout_s = int(limit_s - (time.monotonic() - begin))
-        if timeout_s < SHORTEST_S:
-            raise KernelError("no time was left for it")
-        begin = time.monotonic()
-        boot: list[str | Path] = [
-            HERE / "vm" / "boot.sh",
-            folder,
-            results,
-            guest_command(kernel, folder, build_demo(out / "demo"), tests),
-        ]
-        code = subprocess.run(boot, cwd=ROOT, env=os.environ | {"VM_TIMEOUT": str(timeout_s)}, check=False).returncode
-        outcome.trouble = _trouble(code, results, timeout_s)
-    except KernelError as error:
-        outcome.trouble = str(error)
-    outcome.seconds = time.monotonic() - begin
-    _read_results(results, outcome)
-    return outcome
+def _warm(tests: Sequence[str]) -> None:
+    """Collect the tests here: a fault of the selection shows at once, and the guest finds everything compiled.
 
-
-def _trouble(code: int, results: Path, timeout_s: int) -> str:
-    if code in (0, 1):
-        return ""
-    if code == TIME_IS_UP:
-        ended = (results / "times").read_text().splitlines() if (results / "times").exists() else []
-        return f"not done after {timeout_s} s; last was {ended[-1].split()[-1] if ended else 'nothing'}"
-    return f"exit code {code}; see {results}/output and console"
-
-
-def _read_results(results: Path, outcome: Outcome) -> None:
-    """Read the counts from the junit file, or from the notes made test by test if the guest did not come to write one."""
-    junit = results / "junit.xml"
-    if junit.exists():
-        for case in ET.parse(junit).getroot().iter("testcase"):
-            _count_case(case, outcome)
-    elif (results / "times").exists():
-        for line in (results / "times").read_text().splitlines():
-            _, kind, test = line.split(maxsplit=2)
-            outcome.counts[kind] = outcome.counts.get(kind, 0) + 1
-            if kind == "failed":
-                outcome.details.append(f"failed: {test}")
-
-
-def _count_case(case: ET.Element, outcome: Outcome) -> None:
-    found = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-    kind = "passed" if found is None else "skipped" if found.tag == "skipped" else "failed"
-    outcome.counts[kind] = outcome.counts.get(kind, 0) + 1
-    if found is not None:
-        why = (found.get("message") or "").strip().splitlines() or [""]
-        outcome.details.append(f"{kind}: {case.get('classname')}::{case.get('name')}: {why[0][:160]}")
-
-
-def cache_folder() -> Path:
-    """Return where unpacked kernels are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fencepath" / "kernels"
+    Raises:
+        SystemExit: if they cannot be collected.
+    """
+    for source in ("core/src", "plugins"):
+        compileall.compile_dir(ROOT / source, quiet=2)
+    environ = {**os.environ, **_ONLY_OUR_PLUGINS, "PYTHONDONTWRITEBYTECODE": "", "FENCEPATH_VM_UPROBES": "multi"}
+    command = [*_pytest(), "--collect-only", "-q", *tests]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"the tests cannot be collected:\n{done.stdout}{done.stderr}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -217,25 +134,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / ".build" / "test-kernel", help="results (%(default)s)")
     parser.add_argument("--timeout", type=int, default=280, help="seconds for a kernel's boot and tests (%(default)s)")
     parser.add_argument("--total", type=int, default=600, help="seconds for all kernels (%(default)s)")
-    parser.add_argument("tests", nargs="*", help="pytest's arguments (after --) instead of the selection")
+    parser.add_argument("tests", nargs="*", help="what pytest runs instead of the selection")
     asked = parser.parse_args(arguments)
-    for source in ("core/src", "plugins", "tests"):
-        compileall.compile_dir(ROOT / source, quiet=2)  # the guest would take seconds for it, every time
-    outcomes: list[Outcome] = []
     end = time.monotonic() + asked.total
+    tests = asked.tests or FILES
+    _warm(tests)
+    runner = Runner(asked.cache, asked.out, tests)
+    outcomes: list[Outcome] = []
     for kernel in KERNELS:
         if asked.kernel and kernel.name not in asked.kernel:
             continue
         need = "required" if kernel.required else "reported, not required"
         print(f"== kernel {kernel.name}: {kernel.package} of {kernel.suite} ({need})", flush=True)
-        outcome = run(kernel, asked.cache, asked.out, min(asked.timeout, end - time.monotonic()), asked.tests or FILES)
-        for line in outcome.details:
-            print(f"   {line}")
-        print(f"   {outcome}", flush=True)
+        outcome = runner.run(kernel, min(asked.timeout, end - time.monotonic()))
         outcomes.append(outcome)
-    print("\n== kernels")
-    for outcome in outcomes:
-        print(outcome)
+        print(*(f"   {line}" for line in (*outcome.details, outcome)), sep="\n", flush=True)
+    print("\n== kernels", *outcomes, sep="\n")
     return int(any(outcome.kernel.required and not outcome.passed for outcome in outcomes))
 
 

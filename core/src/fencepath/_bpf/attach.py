@@ -13,6 +13,7 @@ import errno
 import functools
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,6 +30,7 @@ __all__ = [
     "attach_uprobe",
     "attach_uprobe_multi",
     "attach_uprobes",
+    "close_links",
     "tracefs",
     "uprobe_attach_method",
 ]
@@ -79,6 +81,16 @@ class Link:
         """Detach. Doing it twice does nothing."""
         while self.fds:
             os.close(self.fds.pop())
+
+
+def close_links(links: list[Link]) -> None:
+    """Close links and empty the list. All at once: the kernel makes each wait until no program of it can be running."""
+    if not links:
+        return
+    with ThreadPoolExecutor(max_workers=min(16, len(links))) as pool:
+        for done in [pool.submit(link.close) for link in links]:
+            done.result()
+    links.clear()
 
 
 def attach_uprobe_multi(

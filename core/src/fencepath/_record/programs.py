@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fencepath._bpf.attach import Link, attach_tracepoint
+from fencepath._bpf.attach import Link, attach_tracepoint, close_links
 from fencepath._bpf.compiler import BpfObject
 from fencepath._bpf.sys import ProgramType
 from fencepath._record.plan import PlannedSet
@@ -62,8 +62,7 @@ class LoadedSet:
 
     def detach(self) -> None:
         """Take all attachments away; records in the rings stay."""
-        while self.links:
-            self.links.pop().close()
+        close_links(self.links)
 
     def close(self) -> None:
         """Detach and unload."""

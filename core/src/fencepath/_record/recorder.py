@@ -14,6 +14,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from fencepath._bpf.attach import close_links
 from fencepath._bpf.rings import Rings
 from fencepath._bpf.shared import Shared
 from fencepath._loader import LoadedPlugin
@@ -333,8 +334,7 @@ class Recorder:
 
     def _finish(self) -> None:
         """Detach, take what is left, write calls that are still open, and check that nothing is unaccounted for."""
-        for loaded in self._loaded:
-            loaded.detach()
+        close_links([link for loaded in self._loaded for link in loaded.links])
         for step in (
             self._end_syscalls,
             self._step,

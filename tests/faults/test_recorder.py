@@ -369,6 +369,6 @@ def test_two_recorders_at_once(commands: ForkServer, programs: Programs, tmp_pat
     seen = recordings[2].records("cuda.launch")["time_ns"]
     assert len(seen) > LAUNCHES * 100
     same = recordings[0].records("cuda.launch")["time_ns"]
-    # the same returns, read within microseconds of each other
+    # the same returns, read within microseconds of each other; at either end the rest of the burst that it began or ended in
     inside = int(np.count_nonzero((same > seen.min() - 100_000) & (same < seen.max() + 100_000)))
-    assert abs(inside - len(seen)) <= 2
+    assert abs(inside - len(seen)) <= 2 * LAUNCHES

@@ -10,10 +10,11 @@ import msgspec
 from tests.kernel.guest import TIMES_FILE
 from tests.kernel.kernels import Kernel
 
-__all__ = ["JUNIT", "Outcome", "clear", "last_test"]
+__all__ = ["JUNIT", "Outcome", "clear", "complaint", "last_test"]
 
 JUNIT = "junit.xml"
 _TEXT = 160
+_COMPLAINTS = ("WARNING:", "BUG:", "Oops", "general protection fault")
 
 
 class Outcome(msgspec.Struct):
@@ -70,8 +71,14 @@ class Outcome(msgspec.Struct):
 def clear(folder: Path) -> None:
     """Make the folder and take out what an earlier run left."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (JUNIT, TIMES_FILE):
+    for name in (JUNIT, TIMES_FILE, "dmesg"):
         (folder / name).unlink(missing_ok=True)
+
+
+def complaint(folder: Path) -> str:
+    """Return what the kernel complained of while the tests ran, "" if of nothing."""
+    lines = (folder / "dmesg").read_text(errors="replace").splitlines()
+    return next((line for line in lines if any(word in line for word in _COMPLAINTS)), "")
 
 
 def last_test(folder: Path) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 from tests.kernel.kernels import KERNELS, SCRIPTS, Kernel, KernelError, cache_folder, unpack
-from tests.kernel.results import JUNIT, Outcome, clear, last_test
+from tests.kernel.results import JUNIT, Outcome, clear, complaint, last_test
 from tests.kernel.selection import FILES
 
 from fencepath._demo import find_demo
@@ -90,7 +90,8 @@ class Runner:
         boot: list[str | Path] = [SCRIPTS / "boot.sh", folder, results, command]
         code = subprocess.run(boot, cwd=ROOT, env=os.environ | {"VM_TIMEOUT": str(limit_s)}, check=False).returncode
         if code in (0, 1):
-            return ""
+            said = complaint(results)
+            return f"the kernel complains: {said}" if said else ""
         if code == TIME_IS_UP:
             return f"not done after {limit_s} s; the last test that ended was {last_test(results)}"
         return f"exit code {code}; see output and console in {results}"

@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from tests.kernel.jobs import DEPENDENCY, DONE, QUEUE, RUN, SIGNALED, JobRecorder
@@ -128,7 +127,7 @@ def test_jobs_of_a_killed_process_never_run(recorder: JobRecorder) -> None:
     assert len(jobs) == 5
     assert {job.pid for job in jobs} == {child}
     assert cancelled
-    until(lambda: True)
+    time.sleep(0.1)  # an end is in the truth just before its events
     records = recorder.take()
     assert recorder.counts(records[QUEUE.kind]) == recorder.expected(jobs)
     assert recorder.counts(records[RUN.kind]) == recorder.counts(records[DONE.kind]) == recorder.expected(ran)
@@ -195,10 +194,3 @@ def test_a_sync_file_carries_a_fence_to_another_gpu(recorder: JobRecorder) -> No
     assert after.dependencies == (before.finished,)
     assert after.run_ns > before.done_ns
     assert recorder.counts(recorder.take()[DONE.kind]) == recorder.expected([before, after])
-
-
-def test_the_kernel_has_nothing_to_complain_of(recorder: JobRecorder) -> None:
-    """Last of this file: what the tests before made the kernel do."""
-    said = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
-    assert not [line for line in said.splitlines() if "WARNING:" in line or "BUG:" in line or "Oops" in line]
-    assert Path("/proc/modules").read_text().startswith("mockgpu ")

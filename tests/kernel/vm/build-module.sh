@@ -7,5 +7,8 @@ here=$(cd "$(dirname "$0")" && pwd) dir=$(cd "$1" && pwd)
 headers=$(cat "$dir/headers")
 [ -n "$headers" ] || { echo "no headers of $(cat "$dir/kver") to be had" >&2; exit 1; }
 mkdir -p "$dir/mockgpu"
-cp -u "$here"/../mockgpu/* "$dir/mockgpu/"
+# Only what differs, so that make builds only that.
+for file in "$here"/../mockgpu/*; do
+    cmp -s "$file" "$dir/mockgpu/${file##*/}" || cp "$file" "$dir/mockgpu/"
+done
 make -s -C "$headers" M="$dir/mockgpu" CC=gcc-12 HOSTCC=gcc-12 CONFIG_DEBUG_INFO_BTF_MODULES= modules

@@ -7,7 +7,8 @@
 #
 # Apt gets a state of its own, so that the machine's packages and sources stay as they are. Needs no root. Writes DIR/kver,
 # and the paths DIR/modules, DIR/vmlinuz and DIR/headers (empty where the suite has no headers of that kernel any more).
-set -euo pipefail
+# No pipefail: grep -q and sed end before apt-cache has said everything.
+set -eu
 
 suite=$1 dir=$2 image=$3
 mkdir -p "$dir"

@@ -91,7 +91,9 @@ _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 
 
-class _Op(IntEnum):
+class Op(IntEnum):
+    """Operations of struct fencepath_mark_v1."""
+
     REQUEST_BEGIN = 1
     REQUEST_END = 2
     STEP_BEGIN = 3
@@ -179,12 +181,12 @@ def _turn_off(error: int) -> None:
         print(f"fencepath: {message}", file=sys.stderr)
 
 
-def _emit(op: _Op, request: int = 0, *, value: int = 0, step: int = 0, phase: int = 0) -> None:
+def _emit(op: Op, request: int = 0, *, value: int = 0, step: int = 0, phase: int = 0) -> None:
     _send(_pack(op, 0, value, request, step, _NO_TRACE, _NO_SPAN, 0, phase, 0, 0, 0))
 
 
 def _emit_pointed(
-    op: _Op,
+    op: Op,
     data: bytes,
     request: int = 0,
     *,
@@ -324,7 +326,7 @@ def _rebind(request: int) -> int:
     outer = _thread.bound
     if request != outer:
         _thread.bound = request
-        _emit(*((_Op.BIND, request) if request else (_Op.UNBIND, outer)))
+        _emit(*((Op.BIND, request) if request else (Op.UNBIND, outer)))
     return outer
 
 
@@ -357,7 +359,7 @@ class Request:
             _rebind(self._outer_bound)
         # Set, not reset by token: the block of an asynchronous generator may be left in another context.
         _make_current(self._outer_current)
-        _emit(_Op.REQUEST_END, self.hash)
+        _emit(Op.REQUEST_END, self.hash)
 
     def __repr__(self) -> str:
         return f"Request({self.id!r}, hash=0x{self.hash:016x})"
@@ -365,7 +367,7 @@ class Request:
 
 def _begin(request_id: str, request: int, trace: tuple[bytes, bytes, int]) -> None:
     data = _wire_id(request_id)
-    _emit_pointed(_Op.REQUEST_BEGIN, data, request, length=len(data), trace=trace)
+    _emit_pointed(Op.REQUEST_BEGIN, data, request, length=len(data), trace=trace)
 
 
 def _trace(
@@ -425,7 +427,7 @@ def request_begin(
 
 def request_end(request: RequestRef) -> None:
     """Mark the end of a request begun with :func:`request_begin`, from any thread or process."""
-    _emit(_Op.REQUEST_END, _request_hash(request))
+    _emit(Op.REQUEST_END, _request_hash(request))
 
 
 def bind_thread(request: RequestRef) -> None:
@@ -483,18 +485,18 @@ class _Pair:
 def phase(name: PhaseRef, *, request: RequestRef | None = None) -> _Pair:
     """Mark a phase (``"queue"``, ``"prefill"`` or ``"decode"``) of a request for a ``with`` block."""
     request, number = _request_hash(request), _phase(name)
-    begin = _pack(_Op.PHASE_BEGIN, 0, 0, request, 0, _NO_TRACE, _NO_SPAN, 0, number, 0, 0, 0)
-    return _Pair(begin, _pack(_Op.PHASE_END, 0, 0, request, 0, _NO_TRACE, _NO_SPAN, 0, number, 0, 0, 0))
+    begin = _pack(Op.PHASE_BEGIN, 0, 0, request, 0, _NO_TRACE, _NO_SPAN, 0, number, 0, 0, 0)
+    return _Pair(begin, _pack(Op.PHASE_END, 0, 0, request, 0, _NO_TRACE, _NO_SPAN, 0, number, 0, 0, 0))
 
 
 def phase_begin(name: PhaseRef, *, request: RequestRef | None = None) -> None:
     """Mark the beginning of a phase that ends elsewhere."""
-    _emit(_Op.PHASE_BEGIN, _request_hash(request), phase=_phase(name))
+    _emit(Op.PHASE_BEGIN, _request_hash(request), phase=_phase(name))
 
 
 def phase_end(name: PhaseRef, *, request: RequestRef | None = None) -> None:
     """Mark the end of a phase, from any thread."""
-    _emit(_Op.PHASE_END, _request_hash(request), phase=_phase(name))
+    _emit(Op.PHASE_END, _request_hash(request), phase=_phase(name))
 
 
 def token(index: int, *, request: RequestRef | None = None) -> None:
@@ -506,7 +508,7 @@ def token(index: int, *, request: RequestRef | None = None) -> None:
     """
     if not 1 <= index < 1 << 32:
         raise ValueError(f"token index must be from 1 to 2**32 - 1, not {index}")
-    _emit(_Op.TOKEN, _current.get() if request is None else _request_hash(request), value=index)
+    _emit(Op.TOKEN, _current.get() if request is None else _request_hash(request), value=index)
 
 
 def attribute(key: str, value: str | float | bool, *, request: RequestRef | None = None) -> None:
@@ -522,7 +524,7 @@ def attribute(key: str, value: str | float | bool, *, request: RequestRef | None
         raise ValueError(f"an attribute's key must have 1 to 127 bytes and no '=', not {key!r}")
     text = str(value).lower() if isinstance(value, bool) else str(value)
     data = _cut(name + b"=" + _encode(text), _TEXT_BYTES)
-    _emit_pointed(_Op.ATTRIBUTE, data, _request_hash(request), length=len(data))
+    _emit_pointed(Op.ATTRIBUTE, data, _request_hash(request), length=len(data))
 
 
 # Steps.
@@ -546,7 +548,7 @@ class Step:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        _emit(_Op.STEP_END, step=self.number)
+        _emit(Op.STEP_END, step=self.number)
 
 
 def _pack_members(members: Iterable[Member]) -> list[bytes]:
@@ -557,10 +559,10 @@ def _pack_members(members: Iterable[Member]) -> list[bytes]:
 
 
 def _begin_step(number: int, members: list[bytes]) -> None:
-    _emit(_Op.STEP_BEGIN, step=number)
+    _emit(Op.STEP_BEGIN, step=number)
     for first in range(0, len(members), _MEMBERS_PER_MARK):
         chunk = members[first : first + _MEMBERS_PER_MARK]
-        _emit_pointed(_Op.STEP_MEMBERS, b"".join(chunk), value=len(chunk), step=number)
+        _emit_pointed(Op.STEP_MEMBERS, b"".join(chunk), value=len(chunk), step=number)
 
 
 def step(number: int, members: Iterable[Member] = ()) -> Step:
@@ -582,7 +584,7 @@ def step_begin(number: int, members: Iterable[Member] = ()) -> None:
 
 def step_end(number: int) -> None:
     """Mark the end of a step, from any thread."""
-    _emit(_Op.STEP_END, step=_unsigned("step", number, 64))
+    _emit(Op.STEP_END, step=_unsigned("step", number, 64))
 
 
 # Hand-overs between threads and processes.
@@ -616,13 +618,13 @@ def send(handover: int | str | None = None, *, request: RequestRef | None = None
         request: the request whose work is handed over.
     """
     value = next(_handovers) if handover is None else _handover_id(handover)
-    _emit(_Op.SEND, _request_hash(request), step=value)
+    _emit(Op.SEND, _request_hash(request), step=value)
     return value
 
 
 def receive(handover: int | str, *, request: RequestRef | None = None) -> None:
     """Mark that the calling thread took over the work that :func:`send` gave this id."""
-    _emit(_Op.RECEIVE, _request_hash(request), step=_handover_id(handover))
+    _emit(Op.RECEIVE, _request_hash(request), step=_handover_id(handover))
 
 
 # asyncio.

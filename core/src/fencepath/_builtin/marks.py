@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import enum
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,27 +11,10 @@ import msgspec
 
 from fencepath._builtin.events import MARK_POINT, MARK_TEXT
 from fencepath.joins import View
+from fencepath.mark import Op
 from fencepath.requests import PhaseSpan, Request, RequestState
 
 __all__ = ["MarkRequests", "Op"]
-
-
-class Op(enum.IntEnum):
-    """Operations of struct fencepath_mark_v1."""
-
-    REQUEST_BEGIN = 1
-    REQUEST_END = 2
-    STEP_BEGIN = 3
-    STEP_END = 4
-    STEP_MEMBERS = 5
-    PHASE_BEGIN = 6
-    PHASE_END = 7
-    TOKEN = 8
-    BIND = 9
-    UNBIND = 10
-    SEND = 11
-    RECEIVE = 12
-    ATTRIBUTE = 13
 
 
 _NO_REQUEST = frozenset({Op.STEP_BEGIN, Op.STEP_END, Op.STEP_MEMBERS, Op.SEND, Op.RECEIVE, Op.BIND, Op.UNBIND})

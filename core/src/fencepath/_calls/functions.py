@@ -102,7 +102,7 @@ class Function(msgspec.Struct, frozen=True):
         group: heading in docs, such as ``memory``.
         detail: least detail at which it is on.
         api: which of the layer's APIs it belongs to, such as ``driver`` or ``runtime``.
-        hot: called so often that only the entry is recorded by default.
+        hot: called so often that `--entry-only` leaves its return out.
         no_unwind: no exception leaves through it. Without this it gets no return probe: an exception that passes one
             ends the program.
         constants: columns with one value for all its calls (``per_thread=1`` for a ``_ptsz`` symbol).
@@ -129,7 +129,7 @@ class Function(msgspec.Struct, frozen=True):
 
     @property
     def entry_only(self) -> bool:
-        """Whether only its entry is recorded by default: it is hot, or an exception could leave through it."""
+        """Whether only its entry is recorded with `--entry-only`: it is hot, or an exception could leave through it."""
         return self.hot or not self.no_unwind
 
     @property

@@ -18,7 +18,7 @@ __all__ = ["export"]
 
 def export(
     name: Annotated[Path, typer.Argument(help="Recording folder.")],
-    to: Annotated[str, typer.Option("--to", help="otlp, perfetto or graphml.")],
+    to: Annotated[str, typer.Option("--to", help="otlp, perfetto, chrome, parquet or graphml.")],
     endpoint: Annotated[str | None, typer.Option("--endpoint", help="OTLP over HTTP: http://HOST:4318.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")] = None,
     request: Annotated[str | None, typer.Option("--request", help="Only this request, by its id or key.")] = None,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fencepath._engine.activities import ActivityTable
+from fencepath._engine.derive import derive
 from fencepath._engine.edges import EdgeTable
 from fencepath._engine.graph import build_graph
 from fencepath._engine.load import load
@@ -29,9 +30,9 @@ from fencepath.entities import NO_ENTITY
 from fencepath.errors import UsageError
 from fencepath.events import Batch, Role
 from fencepath.joins import EdgeBatch, View
-from fencepath.plugin import FindingRule
+from fencepath.plugin import FindingRule, TableRule
 from fencepath.recording import Recording
-from fencepath.report import Finding, JoinCount, Report
+from fencepath.report import Finding, JoinCount, LayerTable, Report
 from fencepath.requests import Request, RequestSource
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ class Analysis:
         self.registry = registry if registry is not None else load_plugins()
         self.without = tuple(without)
         self._loaded = load(recording, self.registry, without)
+        self._derived_rules = derive(self._loaded, self.registry, recording.loss)
         self.table = ActivityTable(self._loaded.batches, self._loaded.infos, self._loaded.entities)
-        self.view = EngineView(self._loaded.batches, self.table, CLOCK_ERROR_NS, self.registry.events)
+        self.view = EngineView(self._loaded.batches, self.table, CLOCK_ERROR_NS, self.registry.events, recording.loss)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class Analysis:
 
     @cached_property
     def _rules(self) -> tuple[list[tuple[str, EdgeBatch]], tuple[JoinCount, ...]]:
-        return run_rules(self.registry, self.view, self.table, tuple(self._loaded.infos))
+        return run_rules(self.registry, self.view, self.table, tuple(self._loaded.infos), self._derived_rules)
 
     @property
     def joins(self) -> tuple[JoinCount, ...]:
@@ -106,6 +108,17 @@ class Analysis:
             mine = {kind: batch for kind, batch in self._loaded.batches.items() if kind in plugin.kinds}
             found += self.registry.guard(plugin, "findings", partial(_findings_of, rule, mine), [])
         return tuple(found)
+
+    def tables(self, requests: Sequence[Request]) -> dict[str, dict[str, LayerTable]]:
+        """Return the plugins' own tables over some requests, by layer and name."""
+        found: dict[str, dict[str, LayerTable]] = {}
+        for plugin, rule in self.registry.items("fencepath_tables"):
+            if any(kind in self._loaded.infos for kind in plugin.kinds):
+                make = partial(_table_of, rule, self.view, requests)
+                table = self.registry.guard(plugin, f"table {rule.name}", make, None)
+                if table is not None:
+                    found.setdefault(plugin.name, {})[rule.name] = table
+        return found
 
     @cached_property
     def edges(self) -> EdgeTable:
@@ -224,6 +237,10 @@ def _requests_of(source: RequestSource, view: View) -> list[Request]:
 
 def _findings_of(rule: FindingRule, batches: Mapping[str, Batch]) -> list[Finding]:
     return list(rule.findings(batches))
+
+
+def _table_of(rule: TableRule, view: View, requests: Sequence[Request]) -> LayerTable:
+    return LayerTable(title=rule.title, rows=tuple(dict(row) for row in rule.rows(view, requests)))
 
 
 def _target_ns(request: Request, target: str) -> int:

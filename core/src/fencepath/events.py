@@ -180,6 +180,7 @@ class KindInfo(msgspec.Struct, frozen=True, kw_only=True):
         category: category of its time; None means the role's own.
         keys: entities it names, besides the thread and the process of every event in task context.
         keep: the records are kept when old segments are dropped (creation and end of handles, names).
+        derived: never recorded: a :class:`fencepath.joins.Derived` works the events out from others.
         version: raised when a column is added.
     """
 
@@ -187,6 +188,7 @@ class KindInfo(msgspec.Struct, frozen=True, kw_only=True):
     category: Category | None = None
     keys: tuple[Key, ...] = ()
     keep: bool = False
+    derived: bool = False
     version: int = 1
 
     @property

@@ -8,15 +8,29 @@ A :class:`JoinRule` is declarative and runs as a column join; a :class:`GraphRul
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from fencepath.entities import Entities
 from fencepath.events import Batch, Category, Role
 
-__all__ = ["Confidence", "EdgeBatch", "GraphRule", "JoinRule", "Order", "Pick", "Relation", "Select", "View"]
+__all__ = [
+    "Confidence",
+    "Derived",
+    "EdgeBatch",
+    "Events",
+    "GraphRule",
+    "JoinRule",
+    "Order",
+    "Pick",
+    "Relation",
+    "Select",
+    "View",
+]
 
 Activities = npt.NDArray[np.int64]
 """Indices of activities, valid for one run of the engine."""
@@ -129,8 +143,8 @@ class EdgeBatch(msgspec.Struct, frozen=True, kw_only=True):
     ambiguous: int = 0
 
 
-class View(Protocol):
-    """What a GraphRule sees: all batches of the run, sorted by ``time_ns``, with entity columns filled."""
+class Events(Protocol):
+    """All batches of a run, sorted by ``time_ns``, with entity columns filled."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -140,6 +154,18 @@ class View(Protocol):
     def batch(self, kind: str) -> Batch:
         """All events of a kind, sorted by ``time_ns``; an empty batch if there are none."""
         ...
+
+    def lost(self, *kinds: str) -> npt.NDArray[np.int64]:
+        """Windows in which records of these kinds, or of a kind not known, were lost.
+
+        Returns:
+            Shape (n, 2): from and to, CLOCK_MONOTONIC in ns, ascending by begin; they may overlap.
+        """
+        ...
+
+
+class View(Events, Protocol):
+    """What a GraphRule sees: all events of the run, recorded and derived, and the activity each of them is."""
 
     def activities(self, kind: str) -> Activities:
         """Activity index of each row of :meth:`batch`."""
@@ -172,4 +198,31 @@ class GraphRule(Protocol):
 
     def apply(self, view: View) -> list[EdgeBatch]:
         """Return the edges. An exception isolates the rule; the report says so."""
+        ...
+
+
+@runtime_checkable
+class Derived(Protocol):
+    """Events that were not recorded but follow from those that were, such as the operations of a device, and their edges.
+
+    One object serves one run of the engine: first :meth:`derive` is called, once, then :meth:`rules`, so that the rules can
+    use what was worked out for the events. An exception in either isolates the plugin's derived kinds; the report says so.
+    """
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds that it makes; their :class:`fencepath.events.KindInfo` has ``derived=True``."""
+        ...
+
+    def derive(self, events: Events, entities: Entities) -> Sequence[Batch]:
+        """Return the derived events, at most one batch a kind, each sorted by ``time_ns``.
+
+        Batches have the columns of their event class and of every event: ``time_ns``, ``begin_ns``, ``tgid``, ``tid``,
+        ``cpu``, ``flags``, and the entity columns ``process`` and ``thread``, which may be NO_ENTITY. Events whose times
+        are an earliest begin and a latest end have ``Flags.BOUNDS``.
+        """
+        ...
+
+    def rules(self) -> Sequence[GraphRule]:
+        """Return the rules whose edges name derived events."""
         ...

@@ -19,9 +19,9 @@ from fencepath.calls import CallTable
 from fencepath.clocks import ClockSource
 from fencepath.entities import EntityTracker
 from fencepath.events import Batch, Event
-from fencepath.joins import GraphRule, JoinRule
+from fencepath.joins import Derived, GraphRule, JoinRule, View
 from fencepath.records import Layouts, RecordLayout, Records
-from fencepath.requests import RequestSource
+from fencepath.requests import Request, RequestSource
 from fencepath.syscalls import SyscallTable
 from fencepath.tracepoints import TracepointRecord
 
@@ -46,6 +46,7 @@ __all__ = [
     "Probe",
     "ProbeSet",
     "SyscallProbes",
+    "TableRule",
     "TracepointProbe",
     "Verdict",
     "hookimpl",
@@ -246,6 +247,29 @@ class FindingRule(Protocol):
         ...
 
 
+class TableRule(Protocol):
+    """Makes a table of the layer for the report's ``layers``, such as the utilisation of each ring."""
+
+    @property
+    def name(self) -> str:
+        """Unique in the layer, such as ``rings``."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """One line that says what the table shows."""
+        ...
+
+    def rows(self, view: View, requests: Sequence[Request]) -> Sequence[Mapping[str, AttributeValue | None]]:
+        """Return the rows, most important first; columns of times end in ``_ns``, of sizes in ``_bytes``.
+
+        Args:
+            view: all events.
+            requests: those of the report.
+        """
+        ...
+
+
 class LayerSpecs:
     """The hooks. All are optional but :meth:`fencepath_layer`."""
 
@@ -329,8 +353,18 @@ class LayerSpecs:
         raise NotImplementedError
 
     @hookspec
+    def fencepath_derived(self) -> Derived:
+        """Return a new maker of events that follow from recorded ones, with their rules. Once a run of the engine. Since 1.0."""
+        raise NotImplementedError
+
+    @hookspec
     def fencepath_findings(self) -> Sequence[FindingRule]:
         """Return rules that look for what a user should know. When: once a report. Since 1.0."""
+        raise NotImplementedError
+
+    @hookspec
+    def fencepath_tables(self) -> Sequence[TableRule]:
+        """Return the layer's own tables for the report. When: once a report. Since 1.0."""
         raise NotImplementedError
 
     @hookspec

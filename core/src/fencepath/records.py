@@ -52,6 +52,8 @@ class Flags(enum.IntFlag):
     """Written in task context: ``tgid`` and ``tid`` are who did it. Without it they name whoever was interrupted."""
     COMPAT = 32
     """Written for a 32-bit task."""
+    BOUNDS = 64
+    """Never in a recording: of a derived event, ``begin_ns`` is its earliest begin and ``time_ns`` its latest end."""
 
 
 _TYPE = re.compile(r"(?:[us](?:8|16|32|64)|char)(?:\[[1-9][0-9]*\])?")

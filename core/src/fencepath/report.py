@@ -18,6 +18,7 @@ __all__ = [
     "SCHEMA",
     "Finding",
     "JoinCount",
+    "LayerTable",
     "LossEntry",
     "Milestones",
     "PathReport",
@@ -161,6 +162,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     request: str = ""
 
 
+class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer's own table.
+
+    Attributes:
+        title: what it shows.
+        rows: one mapping from column to value a row, all with the same columns; times end in ``_ns``, sizes in ``_bytes``.
+    """
+
+    title: str
+    rows: tuple[dict[str, str | int | float | bool | None], ...]
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report.
 
@@ -170,7 +183,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         loss: everything known to be lost.
         requests: by start.
         joins: what each rule found.
-        layers: plugins' own tables.
+        layers: the plugins' own tables, by layer and name.
         findings: what a user should know.
         problems: what went wrong while reading: isolated plugins, kinds without a plugin.
     """
@@ -180,7 +193,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     loss: tuple[LossEntry, ...]
     requests: tuple[RequestReport, ...]
     joins: tuple[JoinCount, ...]
-    layers: dict[str, Any] = {}
+    layers: dict[str, dict[str, LayerTable]] = {}
     findings: tuple[Finding, ...] = ()
     problems: tuple[str, ...] = ()
 

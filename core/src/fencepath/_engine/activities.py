@@ -40,6 +40,7 @@ class ActivityTable:
         thread: thread entity or NO_ENTITY.
         category: category code of its time, -1 for instants.
         confidence: 0 exact, 1 bounded (a time is a bound).
+        bounds: whether begin and end are the earliest and the latest there can be, so that no path goes by them.
     """
 
     def __init__(self, batches: Mapping[str, Batch], infos: Mapping[str, KindInfo], entities: Entities) -> None:
@@ -57,7 +58,8 @@ class ActivityTable:
         )
         flags = self._column("flags", np.int64)
         entry_only = (flags & int(Flags.ENTRY_ONLY)) != 0
-        self.confidence = entry_only.astype(np.int8)
+        self.bounds = (flags & int(Flags.BOUNDS)) != 0
+        self.confidence = (entry_only | self.bounds).astype(np.int8)
         self._bound_entry_only(entry_only)
         self._ordinals: dict[str, npt.NDArray[np.int64]] = {}
 

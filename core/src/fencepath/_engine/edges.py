@@ -29,6 +29,7 @@ class EdgeTable:
         arrival: when it reaches the effect, ns.
         back: by how much it goes back in time beyond the clock error; 0 for a sound edge.
         error: clock error that had to be allowed, ns.
+        timed: whether both ends have times; a path follows no other edges.
     """
 
     def __init__(self, batches: Sequence[tuple[str, EdgeBatch]], table: ActivityTable, error_ns: int) -> None:
@@ -54,6 +55,7 @@ class EdgeTable:
         self.back = np.where(late > error_ns, late, 0)
         self.error = np.where(late > 0, np.minimum(late, error_ns), 0)
         self.source = np.where(self.back == 0, np.minimum(source, self.arrival), source)
+        self.timed = ~(table.bounds[self.cause] | table.bounds[self.effect])
         self._by_effect = np.argsort(self.effect, kind="stable")
         self._effects = self.effect[self._by_effect]
         threads = table.thread[self.effect]
@@ -75,3 +77,15 @@ class EdgeTable:
         """Indices of the edges into activities of a thread."""
         left, right = np.searchsorted(self._threads, thread, "left"), np.searchsorted(self._threads, thread, "right")
         return self._by_thread[left:right]
+
+    def completions(self, table: ActivityTable) -> Ints:
+        """For each activity the edge that says what it waited for though that has bounds for times, -1 for none.
+
+        Of several it is the one whose cause can have begun last, of equals the least sure, so that what is said of the wait
+        is no surer than the weakest of them.
+        """
+        found = np.full(len(table), -1, np.int64)
+        rows = np.flatnonzero((self.order == FINISH_FINISH) & table.bounds[self.cause] & ~table.bounds[self.effect])
+        rows = rows[np.lexsort((self.confidence[rows], table.begin[self.cause[rows]]))]
+        found[self.effect[rows]] = rows
+        return found

@@ -18,7 +18,7 @@ from fencepath.plugin import Decoder
 from fencepath.recording import Recording
 from fencepath.records import Flags, Layouts, Records
 
-__all__ = ["Loaded", "load", "without_superseded"]
+__all__ = ["Loaded", "check_lengths", "load", "without_superseded"]
 
 _ROLE_COLUMNS: Mapping[Role, tuple[str, ...]] = {
     Role.RUN_STATE: ("prev_tid", "prev_state", "next_tid"),
@@ -119,11 +119,16 @@ def _decoded(decoder: Decoder, info: KindInfo, kind: str, records: Records) -> B
     missing = [column for column in _ROLE_COLUMNS.get(info.role, ()) if column not in batch]
     if missing:
         raise ValueError(f"a kind with the role {info.role} needs the columns {', '.join(missing)}")
-    _check_lengths(batch)
+    check_lengths(batch)
     return batch
 
 
-def _check_lengths(batch: Batch) -> None:
+def check_lengths(batch: Batch) -> None:
+    """Refuse a batch whose columns differ in length.
+
+    Raises:
+        ValueError: with their names.
+    """
     uneven = [name for name, column in batch.columns.items() if len(column) != len(batch)]
     if uneven:
         raise ValueError(f"the columns {', '.join(uneven)} do not have one row an event")
@@ -163,7 +168,7 @@ def _track(tracker: EntityTracker, batch: Batch, entities: Entities) -> None:
     before = dict(batch.columns)
     try:
         tracker.update(batch, entities)
-        _check_lengths(batch)
+        check_lengths(batch)
     except Exception:
         batch.columns = before
         raise

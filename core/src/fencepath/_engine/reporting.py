@@ -43,6 +43,7 @@ def build_report(analysis: Analysis, requests: Sequence[Request], target: str) -
         ),
         requests=reports,
         joins=analysis.joins,
+        layers=analysis.tables(requests),
         findings=analysis.findings,
         problems=analysis.problems,
     )
@@ -63,7 +64,7 @@ def _recording_facts(analysis: Analysis) -> dict[str, Any]:
             for name, layer in manifest.layers.items()
             if name not in analysis.without
         },
-        "events": dict(sorted(analysis.table.counts().items())),
+        "events": {kind: n for kind, n in sorted(analysis.table.counts().items()) if kind in manifest.kinds},
         "calibration": manifest.calibration,
         "cut": analysis.recording.cut,
         "damage": [str(damage) for damage in analysis.recording.damage],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from fencepath._engine.activities import ActivityTable
+from fencepath._engine.derive import DerivedRules
 from fencepath._engine.join import run_join
 from fencepath._loader import Registry
 from fencepath.joins import EdgeBatch, GraphRule, JoinRule, View
@@ -16,7 +17,7 @@ __all__ = ["missing_requirements", "run_rules"]
 
 
 def run_rules(
-    registry: Registry, view: View, table: ActivityTable, recorded: Sequence[str]
+    registry: Registry, view: View, table: ActivityTable, recorded: Sequence[str], derived: DerivedRules = ()
 ) -> tuple[list[tuple[str, EdgeBatch]], tuple[JoinCount, ...]]:
     """Run every rule of every plugin.
 
@@ -24,14 +25,15 @@ def run_rules(
         registry: plugins.
         view: batches with entity columns.
         table: activities of the view.
-        recorded: kinds that the recording holds or could hold.
+        recorded: kinds that the recording holds or could hold, and what is derived from them.
+        derived: rules over derived events.
 
     Returns:
         Edges with the names of their rules, and one count a rule.
     """
     edges: list[tuple[str, EdgeBatch]] = []
     counts: list[JoinCount] = []
-    for plugin, rule in registry.items("fencepath_rules"):
+    for plugin, rule in (*registry.items("fencepath_rules"), *derived):
         name = str(getattr(rule, "name", rule))
         failed = JoinCount(rule=name, matched=0, unmatched=0, ambiguous=0, off="the rule failed")
         count, found = registry.guard(

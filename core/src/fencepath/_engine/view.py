@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from fencepath._engine.activities import ActivityTable
 from fencepath.events import Batch, Column, Event, columns_of
 from fencepath.joins import Activities
+from fencepath.recording import LossRow
 
-__all__ = ["EngineView"]
+__all__ = ["EngineEvents", "EngineView"]
 
 _HEAD_DTYPES = {
     "time_ns": "u8",
@@ -25,27 +27,24 @@ _HEAD_DTYPES = {
 }
 
 
-class EngineView:
-    """Implements :class:`fencepath.joins.View`.
+class EngineEvents:
+    """Implements :class:`fencepath.joins.Events`.
 
     Args:
         batches: of the kinds with events.
-        table: their activities.
-        error_ns: clock error.
         events: classes of kinds, which say what columns a kind without events has.
+        loss: what the recording knows to be lost.
     """
 
     def __init__(
         self,
         batches: Mapping[str, Batch],
-        table: ActivityTable,
-        error_ns: int,
         events: Mapping[str, type[Event]] | None = None,
+        loss: Sequence[LossRow] = (),
     ) -> None:
         self._batches = batches
-        self._table = table
-        self._error_ns = error_ns
         self._events = events or {}
+        self._loss = loss
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -64,6 +63,35 @@ class EngineView:
             columns |= {key.column: np.empty(0, np.int64) for key in event.info.keys}
             columns |= {name: np.empty(0, dtype) for name, dtype in columns_of(event).items()}
         return Batch(kind, columns)
+
+    def lost(self, *kinds: str) -> npt.NDArray[np.int64]:
+        """Windows (from, to) in which records of these kinds, or of a kind that is not known, were lost."""
+        windows = [(row.from_ns, row.to_ns) for row in self._loss if row.count and row.kind in ("", *kinds)]
+        return np.array(sorted(windows), np.int64).reshape(-1, 2)
+
+
+class EngineView(EngineEvents):
+    """Implements :class:`fencepath.joins.View`.
+
+    Args:
+        batches: of the kinds with events.
+        table: their activities.
+        error_ns: clock error.
+        events: classes of kinds, which say what columns a kind without events has.
+        loss: what the recording knows to be lost.
+    """
+
+    def __init__(
+        self,
+        batches: Mapping[str, Batch],
+        table: ActivityTable,
+        error_ns: int,
+        events: Mapping[str, type[Event]] | None = None,
+        loss: Sequence[LossRow] = (),
+    ) -> None:
+        super().__init__(batches, events, loss)
+        self._table = table
+        self._error_ns = error_ns
 
     def activities(self, kind: str) -> Activities:
         """Activity index of each row of a kind's batch."""

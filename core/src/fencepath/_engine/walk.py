@@ -160,6 +160,7 @@ class Walker:
         self._wake_rule = self.rules.index(WAKE_RULE)
         self._fork_rule = self.rules.index(FORK_RULE)
         self._jumps: dict[int, list[_Jump]] = {}
+        self._completion = edges.completions(table)
 
     def path(self, thread: int, start_ns: int, end_ns: int) -> PathColumns:
         """Walk from (`thread`, `end_ns`) back to `start_ns`; segments add up to their difference exactly.
@@ -258,8 +259,16 @@ class Walker:
             rule[own] = self._edges.rule[jump.edge]
             confidence[own] = np.maximum(confidence[own], self._edges.confidence[jump.edge])
             named = bool(own.any())
+        self._name_waits(activity, category, confidence, rule)
         builder.add(begin, end, category, activity, thread, confidence, rule)
         return named
+
+    def _name_waits(self, activity: Ints, category: Ints, confidence: Ints, rule: Ints) -> None:
+        """Say by which rule a wait is known to have waited for work whose times are bounds, and how surely."""
+        edge = np.where(activity >= 0, self._completion[activity], -1) if len(self._completion) else activity
+        waits = (activity >= 0) & (edge >= 0) & (rule == NO_RULE) & (category == self._table.category[activity])
+        rule[waits] = self._edges.rule[edge[waits]]
+        confidence[waits] = np.maximum(confidence[waits], self._edges.confidence[edge[waits]])
 
     def _latest_jump(
         self, thread: int, timeline: ThreadTimeline, time_ns: int, start_ns: int, used: set[int]
@@ -319,7 +328,13 @@ class Walker:
         effect, cause, source = edges.effect[into], edges.cause[into], edges.source[into]
         finish = edges.order[into] == FINISH_FINISH
         within = np.where(finish, source > table.begin[effect], source <= table.begin[effect])
-        bind = within & (table.thread[cause] != thread) & (edges.back[into] == 0) & self._leads_on(cause)
+        bind = (
+            within
+            & edges.timed[into]
+            & (table.thread[cause] != thread)
+            & (edges.back[into] == 0)
+            & self._leads_on(cause)
+        )
         return [
             _Jump(int(source[i]), int(cause[i]), int(into[i]), int(effect[i])) for i in np.flatnonzero(bind).tolist()
         ]
@@ -344,7 +359,12 @@ class Walker:
         category = int(table.category[activity])
         category = category if category >= 0 else self._timelines.gap
         into = edges.into(activity)
-        usable = (edges.back[into] == 0) & (edges.arrival[into] <= time_ns) & (edges.source[into] <= time_ns)
+        usable = (
+            edges.timed[into]
+            & (edges.back[into] == 0)
+            & (edges.arrival[into] <= time_ns)
+            & (edges.source[into] <= time_ns)
+        )
         finish = edges.order[into] == FINISH_FINISH
         usable &= ~finish | (edges.source[into] > table.begin[activity])
         usable &= np.array([edge not in used for edge in into.tolist()], bool)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fencepath._render.chain import render_chain
+from fencepath._render.layers import render_layers
 from fencepath._render.overview import render_overview
 from fencepath._render.request import render_request
 from fencepath._render.unseen import render_unseen
@@ -31,6 +32,7 @@ def render_report(report: Report, console: Console) -> None:
         render_request(request, console, slowest=len(requests) > 1)
         if request.path.segments:
             render_chain(request, report.recording.get("threads", {}), console)
+    render_layers(report.layers, console)
     _findings(report, console)
     render_unseen(report, requests[:1], console)
 

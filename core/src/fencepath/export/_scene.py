@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from fencepath._engine.edges import ORDERS
 from fencepath.analysis import Analysis
 from fencepath.entities import NO_ENTITY
 from fencepath.events import Role
+from fencepath.joins import Order
 from fencepath.report import RequestReport
 from fencepath.requests import Request
 
@@ -91,6 +93,7 @@ class _Builder:
         within = np.zeros(len(table), np.bool_)
         for request in requests:
             within |= (table.end >= request.start_ns) & (table.begin <= request.end_ns)
+        within &= ~table.bounds  # what has bounds for times would be drawn over all that it may have overlapped
         kinds = self._analysis.registry.kinds
         for kind in table.kinds:
             if kinds[kind].role not in _NOT_SHOWN:
@@ -142,10 +145,20 @@ class _Builder:
 
     def add_flows(self) -> None:
         edges = self._analysis.edges
+        self._stand_in()
         pairs = zip(edges.cause.tolist(), edges.effect.tolist(), edges.rule.tolist(), strict=True)
         for cause, effect, rule in pairs:
-            if cause in self._places and effect in self._places:
+            if cause in self._places and effect in self._places and self._places[cause] != self._places[effect]:
                 self.flows.append(Flow(self._places[cause], self._places[effect], edges.rules[rule]))
+
+    def _stand_in(self) -> None:
+        """Let the call that submitted an operation stand for it where the operation itself has no slice."""
+        table, edges = self._analysis.table, self._analysis.edges
+        starts = edges.order == ORDERS.index(Order.START_START)
+        for edge in np.flatnonzero(starts & table.bounds[edges.effect] & ~table.bounds[edges.cause]).tolist():
+            place = self._places.get(int(edges.cause[edge]))
+            if place is not None:
+                self._places.setdefault(int(edges.effect[edge]), place)
 
     def add_path(self, report: RequestReport) -> None:
         track = f"path:{report.id}"

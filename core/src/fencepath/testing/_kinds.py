@@ -61,7 +61,7 @@ def kinds_are_well_formed(plugin: LoadedPlugin) -> None:
 def probes_are_data(plugin: LoadedPlugin, system: System) -> None:
     """``fencepath_probes`` returns probe sets whose alternatives give only declared kinds, with a layout for each.
 
-    And every declared kind is given by one of them.
+    And every declared kind that is not derived is given by one of them.
     """
     assert isinstance(plugin.info, LayerInfo)
     sets = probe_sets(plugin, system)
@@ -76,8 +76,12 @@ def probes_are_data(plugin: LoadedPlugin, system: System) -> None:
     every = ways(plugin, system)
     for way in every:
         _check_way(plugin, way)
-    never = sorted(set(plugin.kinds) - {kind for way in every for kind in way.alternative.gives})
+    given = {kind for way in every for kind in way.alternative.gives}
+    recorded = {kind for kind, event in plugin.kinds.items() if not event.info.derived}
+    never = sorted(recorded - given)
     assert not never, f"no probe set gives {', '.join(never)}, which fencepath_event_kinds lists"
+    derived = sorted((given & set(plugin.kinds)) - recorded)
+    assert not derived, f"a probe set gives {', '.join(derived)}, which fencepath_event_kinds calls derived"
     _check_tables(alternative for way in every for alternative in (way.alternative,))
 
 

@@ -53,7 +53,7 @@ class LiveLayers:
         numbers = {kind: self.plan.layouts.number(kind) for kind in self.plan.layouts}
         shared = Shared(numbers, rings=Rings(RING_BYTES), all_processes=all_processes, self_tgid=self_tgid)
         self.shared = undo.enter_context(shared)
-        self.targets = Targets(shared.tgids, shared.tids)
+        self.targets = Targets(shared.tgids, shared.tids, self_tgid)
         self._splitter = RowSplitter(self.plan.layouts)
         self._records: dict[str, list[Records]] = defaultdict(list)
         self.loaded: list[LoadedSet] = []

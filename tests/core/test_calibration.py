@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from fencepath._bpf.attach import FORCE_VARIABLE, UprobeMethod
+from fencepath._bpf.relocate import relocate
 from fencepath._bpf.rings import Rings
 from fencepath._bpf.shared import Shared
 from fencepath._libraries.instructions import InstructionClass
 from fencepath._loader import load_plugins
-from fencepath._record.calibration import Calibration, Cost, RecordPrograms, calibrate, programs_of, relocate
+from fencepath._record.calibration import Calibration, Cost, RecordPrograms, calibrate, programs_of
 from fencepath._record.estimate import STATED_RECORD_NS, CallCount, CallTally, estimate
 from fencepath._record.plan import make_plan
 from fencepath._record.probe_loops import BODIES, LoopCode, LoopProcess

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from fencepath._calls import dead
 from fencepath._calls.entries import _OPEN
 from fencepath._calls.returns import member_offsets, return_defines
 from fencepath._calls.stacks import blocked_stack_pointer, on_one_stack
-from fencepath.calls import Arg, CallTable, Capture, Function, Out, Read
+from fencepath.calls import TEXT_BYTES, Arg, CallTable, Capture, Function, Out, Read, Text
 from fencepath.records import Flags, Records, ring_class
 
 LAUNCH = Function(
@@ -46,6 +47,13 @@ LAUNCH_EX = Function(
     group="launch",
 )
 CREATE = Function("create", "demo.create", (Arg("mode", 1, "s32"),), out=(Out("handle", 0),), aliases=("create_v2",))
+NAME = Function("name", "demo.name", (Arg("module", 1),), out=(Out("code", 0),), text=Text("title", 2))
+NODES = Function(
+    "nodes",
+    "demo.nodes",
+    (Arg("graph", 0), *(Arg(f"node_{index}", 4 + index) for index in range(3))),
+    reads=(Read(1, 0, 3, 4, 2),),
+)
 WAIT = Function("wait", "demo.wait", (Arg("stream", 0),), detail="sync", group="wait")
 
 
@@ -109,6 +117,30 @@ class TestTable:
                 (Function("f", "demo.a", (Arg("x", 0, "u8"),)), Function("g", "demo.a", constants={"x": 256})),
                 "g: x is 256, which its column, u8, cannot hold",
             ),
+            (
+                (Function("f", "demo.a", text=Text("t", 0, TEXT_BYTES + 1)),),
+                "f: t has room for 385 bytes; a record has 2 to",
+            ),
+            ((Function("f", "demo.a", text=Text("t", 0, 1)),), "f: t has room for 1 bytes"),
+            ((Function("f", "demo.a", text=Text("text", 0)),), "f: 'text' cannot be a column's name"),
+            ((Function("f", "demo.a", (Arg("x", 0),), text=Text("x", 1)),), "f: x is named twice"),
+            (
+                (Function("f", "demo.a", (Arg("x", 7),), text=Text("t", 1)),),
+                "f: it records more than one with text holds",
+            ),
+            (
+                (Function("f", "demo.a", text=Text("x", 0)), Function("g", "demo.a", (Arg("x", 0),))),
+                "g: x is a text of another function of demo.a",
+            ),
+            (
+                (Function("f", "demo.a", text=Text("x", 0)), Function("g", "demo.a", constants={"x": 1})),
+                "g: x is a text of another function of demo.a",
+            ),
+            (
+                (Function("f", "demo.a", text=Text("t", 2), reads=(Read(0, 0, 1, 2),)),),
+                "f: slot 2 cannot hold a pointer",
+            ),
+            ((Function("f", "demo.a", reads=(Read(0, 0, 1, 2, 2),)),), "f: slot 2 cannot hold a count"),
             ((Function("f", "demo.a", constants={"x": 2**63}),), "f: x is 9223372036854775808, which its column, s64"),
         ],
     )
@@ -119,6 +151,14 @@ class TestTable:
     def test_no_library_is_refused(self) -> None:
         with pytest.raises(ValueError, match="names no library"):
             CallTable("demo", (), [WAIT])
+
+    def test_only_kinds_with_text_have_room_for_it(self) -> None:
+        other = Function("other", "demo.name", (Arg("module", 0),))
+        layouts = {layout.kind: layout for layout in table(*TABLE.functions, NAME, other).layouts()}
+        assert layouts["demo.name"].size_bytes == ring_class(385) == 512
+        assert layouts["demo.name"].dtype["text"] == np.dtype(f"S{TEXT_BYTES}")
+        assert "text" not in (layouts["demo.launch"].dtype.names or ())
+        assert layouts["demo.create"].size_bytes == layouts["demo.launch"].size_bytes == 128
 
     def test_kinds_share_few_record_sizes(self) -> None:
         big = Function("big", "demo.big", (Arg("x", 13),), out=(Out("y", 0), Out("z", 1), Out("v", 2)))
@@ -148,8 +188,8 @@ class TestTable:
 
     def test_the_header_has_a_macro_for_each_program(self) -> None:
         header = TABLE.bpf_header()
-        assert "FP_CALL(1, launch, 2, FP_READ(0, 0, 2, 2), )" in header
-        assert "FP_CALL(2, small, 2, , FP_OUT(0, 0, 0, 8))" in header
+        assert "FP_CALL(1, launch, 2, FP_READ(0, 0, 2, 2), , )" in header
+        assert "FP_CALL(2, small, 2, , FP_OUT(0, 0, 0, 8), )" in header
         assert header.count("FP_CALL(") == len(TABLE.programs()) == 4
         assert TABLE.bpf_header("sync").count("FP_CALL(") == 1
 
@@ -247,6 +287,36 @@ class TestDecode:
         columns = decode(TABLE, "demo.launch", row)
         assert [columns.has(name)[0] for name in ("code", "grid_x", "stream")] == [True, True, False]
 
+    def test_texts_are_bytes(self) -> None:
+        names = table(NAME, Function("other", "demo.name", (Arg("module", 0),)))
+        longest = bytes(range(1, 256)) + b"x" * 128
+        rows = [
+            record(names, "name", args=[0x10, 7, 0x20], text=longest, out=[0xC0DE]),
+            record(names, "name", args=[0x10, 8, 0x20], text=b""),
+            record(names, "other", args=[9], text=b"of an earlier record"),
+            record(names, "name", args=[0x10, 10, 0], text=b"stale"),
+            record(names, "name", args=[0x10, 11, 0x20], text=b"unread", flags=Flags.TASK | Flags.READ_FAULT),
+            record(names, "name", args=[0x10, 12, 0x20], text=b"open", flags=Flags.TASK | Flags.OPEN),
+            record(names, "name", args=[0x10, 13, 0x20], text=b"hot", flags=Flags.TASK | Flags.ENTRY_ONLY),
+            record(names, "name", args=[0x10, 14, 0x20], text=b"cut", flags=Flags.TASK | Flags.TRUNCATED),
+        ]
+        columns = decode(names, "demo.name", *rows)
+        assert columns["module"].tolist() == [*range(7, 15)]
+        assert columns["title"].tolist() == [longest, b"", b"", b"", b"", b"", b"hot", b"cut"]
+        assert columns.has("title").tolist() == [True, True, False, False, False, False, True, True]
+        assert columns["title"].dtype == np.dtype(f"S{TEXT_BYTES}")
+        assert columns["code"].tolist()[0] == 0xC0DE
+
+    def test_what_an_array_does_not_have_is_absent(self) -> None:
+        nodes = table(NODES)
+        words = [0xE1, 0xE2, 0xE3]
+        rows = [record(nodes, "nodes", args=[1, 0x20, count, 0, *words]) for count in (0, 1, 3, 2**63)]
+        rows.append(record(nodes, "nodes", args=[1, 0, 3, 0, *words]))
+        columns = decode(nodes, "demo.nodes", *rows)
+        assert columns["node_0"].tolist() == [0, 0xE1, 0xE1, 0xE1, 0]
+        assert columns["node_2"].tolist() == [0, 0, 0xE3, 0xE3, 0]
+        assert columns.has("node_1").tolist() == [False, False, True, True, False]
+
     def test_constants_fill_columns_of_others(self) -> None:
         copies = table(
             Function("copy", "demo.copy", (Arg("direction", 3, "s32"),)),
@@ -323,6 +393,25 @@ class TestOtherVersions:
             False,
             True,
         ]
+
+    def test_a_table_that_copied_no_text_gives_none(self) -> None:
+        older = table(Function("name", "demo.name", (Arg("module", 1), Arg("at", 2)), out=(Out("code", 0),)))
+        row = record(older, "name", args=[0x10, 7, 0x20], out=[0xC0DE])
+        columns = decode(table(NAME), "demo.name", row, recorded=older.recorded)
+        assert (columns["module"][0], columns["code"][0], columns["title"][0]) == (7, 0xC0DE, b"")
+        assert not columns.has("title")[0]
+
+    def test_a_text_is_found_by_its_argument_whatever_room_it_had(self) -> None:
+        smaller = table(Function("name", "demo.name", (Arg("module", 1),), text=Text("title", 2, 16)))
+        other = table(Function("name", "demo.name", (Arg("module", 1),), text=Text("title", 3, 16)))
+        for owner, text in ((smaller, b"short"), (other, b"")):
+            row = record(owner, "name", args=[0x10, 7, 0x20, 0x30], text=b"short")
+            assert decode(table(NAME), "demo.name", row, recorded=owner.recorded)["title"].tolist() == [text]
+
+    def test_an_older_table_that_read_a_whole_array_is_read_as_it_was(self) -> None:
+        older = table(Function("nodes", "demo.nodes", NODES.args, (Read(1, 0, 3, 4),)))
+        row = record(older, "nodes", args=[1, 0x20, 1, 0, 0xE1, 0xE2, 0xE3])
+        assert decode(table(NODES), "demo.nodes", row, recorded=older.recorded)["node_2"].tolist() == [0xE3]
 
     def test_a_function_that_is_another_kind_now_is_left_out(self) -> None:
         older = table(Function("wait", "demo.create"))
@@ -418,12 +507,22 @@ class TestRoundTrip:
             assert has == set(values)
             assert {column: int(columns[column][row]) for column in values} == values
 
-    @given(functions("anything"))
-    def test_a_capture_is_read_back_from_its_text(self, function: Function) -> None:
-        capture = Capture.of(function)
-        assert Capture.parse(capture.text(function.name)) == ("anything", capture)
+    @given(functions("anything"), st.none() | st.builds(Text, st.just("t"), st.integers(0, 5)), st.integers(-1, 5))
+    def test_a_capture_is_read_back_from_its_text(self, function: Function, text: Text | None, count: int) -> None:
+        reads = tuple(msgspec.structs.replace(read, count=count) for read in function.reads)
+        capture = Capture.of(msgspec.structs.replace(function, reads=reads, text=text))
+        assert Capture.parse(capture.text_form(function.name)) == ("anything", capture)
 
-    @pytest.mark.parametrize("text", ["name", "name 3 later+form", "name x", "name 2 o1"])
+    def test_what_is_copied_has_one_text_form(self) -> None:
+        assert table(LAUNCH_EX, NAME, NODES).recorded == (
+            "launchEx 2 r0+0*2>2",
+            "name 3 o0+0:8 t2:384",
+            "nodes 3 r1+0*3>4#2",
+        )
+
+    @pytest.mark.parametrize(
+        "text", ["name", "name 3 later+form", "name x", "name 2 o1", "name 2 r0+0*1>2#", "name 1 "]
+    )
     def test_a_text_of_a_later_version_is_a_bare_name(self, text: str) -> None:
         assert Capture.parse(text) == ("name", None)
 

@@ -20,7 +20,7 @@ from fencepath._bpf.compiler import BpfObject
 from fencepath._bpf.losses import Stage
 from fencepath._bpf.shared import Shared
 from fencepath._bpf.sys import ProgramType
-from fencepath.calls import Arg, CallTable, DecodedCalls, End, EntryState, Function, Out, Read
+from fencepath.calls import TEXT_BYTES, Arg, CallTable, DecodedCalls, End, EntryState, Function, Out, Read, Text
 from fencepath.errors import MachineError
 from fencepath.records import Flags, Layouts, Records
 
@@ -38,6 +38,8 @@ def extent(name: str, slot: int) -> tuple[Arg, ...]:
     """The arguments of a struct of three u32 that is passed by value."""
     return Arg(f"{name}_x", slot, "u32"), Arg(f"{name}_y", slot, "u32", 32), Arg(f"{name}_z", slot + 1, "u32")
 
+
+NODES = (Arg("count", 1), Arg("a", 2), *(Arg(f"node_{index}", 3 + index) for index in range(4)))
 
 TABLE = CallTable(
     "demo",
@@ -89,6 +91,12 @@ TABLE = CallTable(
             result="s64",
         ),
         Function("call_give", "demo.look", (Arg("a", 1),), out=(Out("handle", 0),), result="s64"),
+        Function("call_name", "demo.name", (Arg("a", 2),), out=(Out("handle", 0),), result="s64", text=Text("name", 1)),
+        Function("call_name_hot", "demo.name", (Arg("a", 1),), result="s64", hot=True, text=Text("name", 0)),
+        Function("call_rename", "demo.name", (Arg("a", 1),), result="s64", text=Text("name", 0, 4)),
+        Function("call_name_unread", "demo.name", (Arg("a", 1),), result="s64", text=Text("name", 0)),
+        Function("call_nodes", "demo.nodes", NODES, (Read(0, 0, 4, 3, 1),), result="s64"),
+        Function("call_nodes_hot", "demo.nodes", NODES, (Read(0, 0, 4, 3, 1),), result="s64", hot=True),
         Function("call_end", "demo.wait", words(1), result=""),
         Function("call_become", "demo.wait", (), result=""),
     ],
@@ -283,6 +291,11 @@ def start(request: pytest.FixtureRequest, built: Built, monkeypatch: pytest.Monk
             thing.close()
 
 
+def text_of(length: int) -> bytes:
+    """What program.c fills a text with."""
+    return bytes(1 + (7 * index + length) % 255 for index in range(length))
+
+
 def rows_of(function: Function, columns: DecodedCalls) -> list[tuple[Any, ...]]:
     """Return (begin_ns, time_ns, tid, result, caller_ip, values) of each call of a function, in order of begin."""
     names = [*(arg.name for arg in function.args), *(out.name for out in function.out)]
@@ -358,6 +371,48 @@ class TestReturningCalls:
         assert not columns.has("grid_x").any()
         assert not columns.has("handle").any()
         assert recorder.lost() == {("demo.look", Stage.READ_FAULT): 2}
+
+    @each_method
+    def test_texts_are_copied_to_their_nul(self, start: Start) -> None:
+        """Any bytes, of 0 to 5000 bytes, each up to the end of what is mapped; and those that cannot be read."""
+        recorder, run = start("names")
+        run.go()
+        recorded = recorder.drain()
+        records = recorded["demo.name"]
+        columns = TABLE.decode("demo.name", records, TABLE.recorded)
+        assert columns["name"].dtype == np.dtype(f"S{TEXT_BYTES}")
+        rows = zip(columns["function"].tolist(), columns["a"].tolist(), strict=True)
+        found = {(TABLE.functions[function].name, a): row for row, (function, a) in enumerate(rows)}
+        assert len(found) == len(records) == 2 * 20 + 5
+        for (function, a), row in found.items():
+            if function in ("call_name", "call_name_hot"):
+                text, cut = text_of(a)[: TEXT_BYTES - 1], a >= TEXT_BYTES
+                assert columns["name"][row] == text, (function, a)
+                assert bool(records["flags"][row] & Flags.TRUNCATED) == cut, (function, a)
+                assert columns.has("name")[row]
+        assert columns["handle"][found["call_name", 391]] == 0xABC0000000000000 | 391
+        assert columns["entry_only"][found["call_name_hot", 391]]
+        # at return, and cut to the room that it has
+        assert columns["name"][found["call_rename", 17]] == b"Xef"
+        assert records["flags"][found["call_rename", 17]] & Flags.TRUNCATED
+        unread = [found["call_name_unread", a] for a in (1, 2, 3, 4)]
+        assert columns["name"][unread].tolist() == [b"", b"", b"", b"fine"]
+        assert columns.has("name")[unread].tolist() == [False, False, False, True]
+        assert (records["flags"][unread] & Flags.READ_FAULT).tolist() == [0, Flags.READ_FAULT, Flags.READ_FAULT, 0]
+        assert not (records["flags"][unread] & Flags.TRUNCATED).any()
+        assert recorder.lost() == {("demo.name", Stage.READ_FAULT): 2}
+
+    def test_an_array_is_read_as_far_as_it_goes(self, start: Start) -> None:
+        recorder, run = start("names")
+        run.go()
+        records = recorder.drain()["demo.nodes"]
+        columns = TABLE.decode("demo.nodes", records, TABLE.recorded)
+        assert len(records) == 2 * 8 + 1
+        assert not (records["flags"] & Flags.READ_FAULT).any()
+        for row, count in enumerate(columns["count"].tolist()):
+            words = [1000 * count + index if index < count else 0 for index in range(4)]
+            assert [columns[f"node_{index}"][row] for index in range(4)] == words
+            assert [bool(columns.has(f"node_{index}")[row]) for index in range(4)] == [i < count for i in range(4)]
 
     def test_other_processes_leave_nothing(self, start: Start, built: Built) -> None:
         recorder, _ = start("work")
@@ -498,7 +553,7 @@ class TestPrograms:
         try:
             for program in TABLE.programs():
                 for name in (program.entry, program.exit, program.once):
-                    code = recorder.bpf._instructions(name)
+                    code = recorder.bpf.instructions(name)
                     assert 24 <= stack_bytes(code) <= 48, name
         finally:
             recorder.close()

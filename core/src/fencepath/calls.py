@@ -22,11 +22,12 @@ from fencepath._calls.captures import Capture, Shape
 from fencepath._calls.decode import DecodedCalls
 from fencepath._calls.docs import FunctionRow
 from fencepath._calls.entries import Abandoned, End, EntryState
-from fencepath._calls.functions import Arg, Detail, Function, Out, Read
+from fencepath._calls.functions import TEXT_BYTES, Arg, Detail, Function, Out, Read, Text
 from fencepath._calls.programs import Program
 from fencepath._calls.table import CallTable
 
 __all__ = [
+    "TEXT_BYTES",
     "Abandoned",
     "Arg",
     "CallTable",
@@ -41,4 +42,5 @@ __all__ = [
     "Program",
     "Read",
     "Shape",
+    "Text",
 ]

@@ -110,6 +110,46 @@ KEEP long call_give(void **handle, long a)
     return 11 * a;
 }
 
+static long length(const char *name)
+{
+    long count = 0;
+    while (name[count])
+        count++;
+    return count;
+}
+
+KEEP long call_name(void **handle, const char *name, long a)
+{
+    *handle = (void *)(0xabc0000000000000u | (unsigned)a);
+    return length(name);
+}
+
+KEEP long call_name_hot(const char *name, long a) { return length(name) + a; }
+
+KEEP long call_rename(char *name, long a)
+{
+    name[0] = 'X';
+    return a;
+}
+
+KEEP long call_name_unread(const char *name, long a)
+{
+    (void)name;
+    return 13 * a;
+}
+
+static long sum(const long *nodes, size_t count)
+{
+    long total = 0;
+    for (size_t i = 0; i < count; i++)
+        total += nodes[i];
+    return total;
+}
+
+KEEP long call_nodes(const long *nodes, size_t count, long a) { return sum(nodes, count) + a; }
+
+KEEP long call_nodes_hot(const long *nodes, size_t count, long a) { return sum(nodes, count) + 2 * a; }
+
 /* The system call, as pthread_exit would unwind through a return probe. */
 KEEP void call_end(long code) { syscall(SYS_exit, code); }
 

@@ -43,6 +43,15 @@ long call_wait(int fd);
 /* Do nothing with the pointer. */
 long call_look(const struct config *config, long a);
 long call_give(void **handle, long a);
+/* Read the text, up to its NUL; `rename` has changed the first byte when it returns. */
+long call_name(void **handle, const char *name, long a);
+long call_name_hot(const char *name, long a);
+long call_rename(char *name, long a);
+/* Does nothing with what the pointer leads to. */
+long call_name_unread(const char *name, long a);
+/* Adds up what the array has. */
+long call_nodes(const long *nodes, size_t count, long a);
+long call_nodes_hot(const long *nodes, size_t count, long a);
 /* Ends the thread, or becomes another program. */
 void call_end(long code);
 void call_become(const char *path, char *const argv[]);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -192,6 +193,63 @@ CALLER void look(long n)
     TRACE("call_give", call_give((void **)0x1000, n + 3), n + 3);
 }
 
+#define PAGE 4096
+
+/* Room for `bytes` that ends where nothing is mapped any more. */
+static char *before_the_end(size_t bytes)
+{
+    char *pages = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || bytes > 2 * PAGE || munmap(pages + 2 * PAGE, PAGE))
+        abort();
+    return pages + 2 * PAGE - bytes;
+}
+
+/* Any bytes but NUL, others for each length. test_calls_live.py has the same. */
+static void fill(char *text, long length)
+{
+    for (long i = 0; i < length; i++)
+        text[i] = (char)(1 + (7 * i + length) % 255);
+    text[length] = 0;
+}
+
+CALLER void name(long length)
+{
+    void *handle = NULL;
+    char *text = before_the_end((size_t)length + 1);
+    fill(text, length);
+    TRACE("call_name", call_name(&handle, text, length), length, (long)(0xabc0000000000000u | (unsigned)length));
+    TRACE("call_name_hot", call_name_hot(text, length), length);
+}
+
+CALLER void names(void)
+{
+    const long lengths[] = {0, 1, 2, 7, 8, 9, 31, 127, 128, 254, 255, 256, 381, 382, 383, 384, 385, 391, 4096, 5000};
+    char text[] = "before";
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        name(lengths[i]);
+    TRACE("call_rename", call_rename(text, 17), 17);
+    /* No text, memory that is not there, and a text whose NUL would be where nothing is mapped. */
+    char *endless = before_the_end(100);
+    memset(endless, 'x', 100);
+    TRACE("call_name_unread", call_name_unread(NULL, 1), 1);
+    TRACE("call_name_unread", call_name_unread((const char *)0x1000, 2), 2);
+    TRACE("call_name_unread", call_name_unread(endless, 3), 3);
+    TRACE("call_name_unread", call_name_unread("fine", 4), 4);
+}
+
+/* Arrays of 0 to 7 words that end where nothing is mapped; none that is NULL is looked at. */
+CALLER void nodes(void)
+{
+    for (long count = 0; count < 8; count++) {
+        long *words = (long *)before_the_end(8 * (size_t)count);
+        for (long i = 0; i < count; i++)
+            words[i] = 1000 * count + i;
+        TRACE("call_nodes", call_nodes(words, (size_t)count, count), count, count);
+        TRACE("call_nodes_hot", call_nodes_hot(words, (size_t)count, count), count, count);
+    }
+    TRACE("call_nodes", call_nodes(NULL, 0, 8), 0, 8);
+}
+
 CALLER void *end(void *argument)
 {
     long code = (long)argument;
@@ -259,6 +317,9 @@ int main(int argc, char **argv)
         leap(17);
     } else if (!strcmp(mode, "look")) {
         look(100);
+    } else if (!strcmp(mode, "names")) {
+        names();
+        nodes();
     } else if (!strcmp(mode, "exec")) {
         start(become, 0, &other);
         pthread_join(other, NULL);

@@ -19,7 +19,7 @@ from types import ModuleType
 
 from fencepath.errors import MachineError
 
-__all__ = ["DISTRIBUTION_FOLDERS", "import_bcc", "import_from"]
+__all__ = ["DISTRIBUTION_FOLDERS", "bcc_version", "import_bcc", "import_from"]
 
 DISTRIBUTION_FOLDERS = (
     "usr/lib/python3/dist-packages",
@@ -44,6 +44,18 @@ def import_bcc() -> ModuleType:
         MachineError: if they are not installed, or libbcc cannot be loaded.
     """
     return import_from([*sys.path, *_distribution_folders()])
+
+
+def bcc_version() -> str:
+    """Return what tells one BCC from another, without importing it; "" if there is none.
+
+    Python's bindings and libbcc come from one source package, so the bindings' version and age stand for both.
+    """
+    for package in _packages([*sys.path, *_distribution_folders()]):
+        version = package / "version.py"
+        if (package / "libbcc.py").is_file() and version.is_file():
+            return f"{package} {version.read_text()} {version.stat().st_mtime_ns}"
+    return ""
 
 
 def import_from(folders: Sequence[str]) -> ModuleType:

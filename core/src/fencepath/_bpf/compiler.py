@@ -17,8 +17,10 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 from fencepath._bpf import sys as bpf
-from fencepath._bpf.bcc import import_bcc
+from fencepath._bpf.bcc import bcc_version, import_bcc
+from fencepath._bpf.cache import ProgramCache, cache_folder, is_descriptor
 from fencepath._bpf.maps import PERMISSION_REMEDY
+from fencepath._bpf.private_stacks import on_own_stack
 from fencepath.errors import LoadError, MachineError
 
 if TYPE_CHECKING:
@@ -73,10 +75,21 @@ class BpfObject:
             text = f'#line 1 "{source}"\n{source.read_text()}'
         else:
             text = source
-        macros = [f"-D{name}={value}" for name, value in (defines or {}).items()]
+        macros = dict(defines or {})
         self._programs: dict[tuple[str, int, int], int] = {}
-        self._compiled: BPF | None
-        self._compiled, self.warnings = _compile(text, macros, headers or {}, folders)
+        self._code: dict[str, bytes] | None
+        self._compiled: BPF | None = None
+        cache = _cache(text, macros, headers or {}, folders)
+        kept = cache.get()
+        if kept is None:
+            self._compiled, self.warnings = _compile(text, macros, headers or {}, folders)
+            self._code = _programs(self._compiled)
+            if not cache.put(self._code, self.warnings):
+                return  # it may have maps of its own, which go with it
+            _release(self._compiled)
+            self._compiled = None
+        else:
+            self._code, self.warnings = kept
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +113,7 @@ class BpfObject:
         """
         key = (function, program_type, attach_type or 0)
         if key not in self._programs:
-            self._programs[key] = _load(function, program_type, self._instructions(function), attach_type)
+            self._programs[key] = _load(function, program_type, self.instructions(function), attach_type)
         return self._programs[key]
 
     def recursion_misses(self) -> dict[str, int]:
@@ -114,26 +127,51 @@ class BpfObject:
         """Close the programs and maps of this object. Links keep what they need."""
         while self._programs:
             os.close(self._programs.popitem()[1])
+        self._code = None
         if self._compiled is not None:
             _release(self._compiled)
             self._compiled = None
 
-    def _instructions(self, function: str) -> bytes:
-        if self._compiled is None:
+    def instructions(self, function: str) -> bytes:
+        """Return a program's instructions, 8 bytes each, with the file descriptors of maps in them.
+
+        Raises:
+            LoadError: there is no such function, or the object is closed.
+        """
+        if self._code is None:
             raise LoadError(function, "its object is closed")
-        try:
-            return self._compiled.dump_func(function.encode())
-        except Exception as error:  # BCC raises nothing more specific
-            raise LoadError(function, "no such function in the source") from error
+        if function not in self._code:
+            raise LoadError(function, "no such function in the source")
+        return self._code[function]
 
 
-def _compile(text: str, macros: list[str], headers: Mapping[str, str], folders: list[Path]) -> tuple[BPF, str]:
+def _cache(text: str, macros: Mapping[str, str | int], headers: Mapping[str, str], folders: list[Path]) -> ProgramCache:
+    """What is kept of a source. It depends on every file that could be included, and on the compiler."""
+    included = sorted({file for folder in folders for file in folder.glob("*.[ch]")} | set(INCLUDE_FOLDER.rglob("*.h")))
+    fixed = [f"{name}={value}" for name, value in macros.items() if not is_descriptor(name)]
+    files = [part for file in included for part in (str(file), file.read_text(errors="surrogateescape"))]
+    given = [part for name, content in headers.items() for part in (name, content)]
+    descriptors = {name: int(value) for name, value in macros.items() if is_descriptor(name)}
+    return ProgramCache(cache_folder(), [bcc_version(), text, *fixed, *given, *files], descriptors)
+
+
+def _compile(
+    text: str, macros: Mapping[str, str | int], headers: Mapping[str, str], folders: list[Path]
+) -> tuple[BPF, str]:
     compiler: type[BPF] = import_bcc().BPF
+    flags = [f"-D{name}={value}" for name, value in macros.items()]
     try:
-        return _compile_by(compiler, text, macros, headers, folders)
+        return _compile_by(compiler, text, flags, headers, folders)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise MachineError(f"bpf programs cannot be compiled: {why}", _TEMPORARY_REMEDY) from error
+
+
+def _programs(compiled: BPF) -> dict[str, bytes]:
+    """Instructions of every function, by name."""
+    library = import_bcc().lib
+    names = [library.bpf_function_name(compiled.module, i) for i in range(library.bpf_num_functions(compiled.module))]
+    return {name.decode(): compiled.dump_func(name) for name in names}
 
 
 def _compile_by(
@@ -199,7 +237,9 @@ def _with_reason(log: str) -> str:
 
 def _load(function: str, kind: bpf.ProgramType, instructions: bytes, attach_type: int | None) -> int:
     try:
-        return bpf.prog_load(kind, function, instructions, attach_type=attach_type)
+        # a uprobe's program can be preempted by another run of itself; the kernel keeps other types from that
+        with on_own_stack(instructions, guarded=kind is bpf.ProgramType.UPROBE) as guarded:
+            return bpf.prog_load(kind, function, guarded, attach_type=attach_type)
     except OSError as error:
         log = _verifier_log(function, kind, instructions, attach_type)
         if not log and error.errno in (errno.EPERM, errno.EACCES):

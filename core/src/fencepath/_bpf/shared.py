@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -26,6 +27,7 @@ class Shared:
         rings: those to use, and to close with the rest; None for :class:`Rings` of the default size.
         all_processes: whether every process but the recorder is a target, whatever the sets hold.
         self_tgid: the recorder in the initial pid namespace; None for this process.
+        cgroup: id of the cgroup whose processes become targets, but the recorder; None for none.
 
     Attributes:
         rings: where records arrive.
@@ -41,6 +43,7 @@ class Shared:
         rings: Rings | None = None,
         all_processes: bool = False,
         self_tgid: int | None = None,
+        cgroup: int | None = None,
     ) -> None:
         self._kinds = dict(kinds)
         self._all_processes = all_processes
@@ -51,6 +54,9 @@ class Shared:
             made.callback(self.losses.close)
             self.tgids = made.enter_context(Map.hash("fp_tgids", 4, 4, _TARGETS))
             self.tids = made.enter_context(Map.hash("fp_tids", 4, 4, _TARGETS))
+            self._joining = None if cgroup is None else made.enter_context(Map.array("fp_joining", 16, 1))
+            if self._joining is not None:
+                self._joining.update(bytes(4), struct.pack("=QQ", cgroup, self._self_tgid))
             self._made = made.pop_all()
 
     def __enter__(self) -> Self:
@@ -68,8 +74,10 @@ class Shared:
             **self.losses.defines(),
             "FP_TGIDS_FD": self.tgids.fd,
             "FP_TIDS_FD": self.tids.fd,
+            **({} if self._joining is None else {"FP_JOINING_FD": self._joining.fd}),
             "FP_ALL_PROCESSES": int(self._all_processes),
-            "FP_SELF_TGID": self._self_tgid,
+            # only where it is used: programs that do not depend on who records can be kept
+            **({"FP_SELF_TGID": self._self_tgid} if self._all_processes else {}),
             **{f"FP_KIND_{kind.replace('.', '_').upper()}": number for kind, number in self._kinds.items()},
         }
 

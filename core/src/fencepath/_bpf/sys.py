@@ -71,6 +71,7 @@ class MapType(enum.IntEnum):
 
     HASH = 1
     ARRAY = 2
+    PROG_ARRAY = 3
     RINGBUF = 27
 
 

@@ -12,11 +12,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fencepath._calls.functions import Function, Out, Read
+from fencepath._calls.functions import TEXT_BYTES, Function, Out, Read, Text
 
 __all__ = ["Capture", "Shape", "shape_for"]
 
-_WORD = re.compile(r"r(\d+)\+(\d+)\*(\d+)>(\d+)|o(\d+)\+(\d+):(\d+)")
+_PARTS = {
+    "r": re.compile(r"r(\d+)\+(\d+)\*(\d+)>(\d+)(?:#(\d+))?"),
+    "o": re.compile(r"o(\d+)\+(\d+):(\d+)"),
+    "t": re.compile(r"t(\d+):(\d+)"),
+}
+"""What a part of a capture's text looks like, by its first letter."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -26,15 +31,17 @@ class Shape(msgspec.Struct, frozen=True):
         name: C suffix.
         args: slots known at entry.
         out: values read at return.
+        text: bytes of text.
     """
 
     name: str
     args: int
     out: int
+    text: int = 0
 
 
-SHAPES = (Shape("small", 7, 2), Shape("launch", 9, 0), Shape("large", 14, 4))
-"""Sizes 128, 128 and 200 bytes: head 48, ``args``, ``out`` and ``result`` 8. ``fp_call_*`` in calls.h has the same."""
+SHAPES = (Shape("small", 7, 2), Shape("launch", 9, 0), Shape("large", 14, 4), Shape("text", 7, 2, TEXT_BYTES))
+"""Sizes 128, 128, 200 and 512 bytes: head 48, ``args``, ``out``, ``result`` 8, text. ``fp_call_*`` in calls.h has the same."""
 
 
 def shape_for(functions: Iterable[Function]) -> Shape | None:
@@ -42,35 +49,46 @@ def shape_for(functions: Iterable[Function]) -> Shape | None:
     listed = tuple(functions)
     args = max((max((function.words, *(slot + 1 for slot in function.filled))) for function in listed), default=0)
     out = max((len(function.out) for function in listed), default=0)
-    return next((shape for shape in SHAPES if args <= shape.args and out <= shape.out), None)
+    text = max((function.text.bytes for function in listed if function.text), default=0)
+    fitting = (shape for shape in SHAPES if args <= shape.args and out <= shape.out and text <= shape.text)
+    return next(fitting, None)
 
 
 class Capture(msgspec.Struct, frozen=True):
     """What is copied of a function's calls.
 
     Its text, ``cuStreamCreate 2 o0+0:8``, is the function's name, the machine words in ``args[0:words]``, then
-    ``r<slot>+<offset>*<words>><into>`` for each read and ``o<slot>+<offset>:<bytes>`` for each of ``out``.
+    ``r<slot>+<offset>*<words>><into>`` for each read (with ``#<count>`` where that is a slot), ``o<slot>+<offset>:<bytes>``
+    for each of ``out`` and ``t<slot>:<bytes>`` for the text.
 
     Attributes:
         words: machine words, from slot 0.
         reads: words copied through pointers at entry.
         out: values copied through pointers at return; ``out[i]`` of the record is the i-th. Their names are "".
+        text: the text copied, named "".
     """
 
     words: int
     reads: tuple[Read, ...] = ()
     out: tuple[Out, ...] = ()
+    text: Text | None = None
 
     @classmethod
     def of(cls, function: Function) -> Capture:
         """Return what today's table copies of `function`."""
         unnamed = tuple(Out("", out.slot, out.offset, out.bytes) for out in function.out)
-        return cls(function.words, function.reads, unnamed)
+        text = Text("", function.text.slot, function.text.bytes) if function.text else None
+        return cls(function.words, function.reads, unnamed, text)
 
-    def text(self, name: str) -> str:
+    def text_form(self, name: str) -> str:
         """Return the text form, for the function `name`."""
-        reads = [f"r{read.slot}+{read.offset}*{read.words}>{read.into}" for read in self.reads]
-        return " ".join([name, str(self.words), *reads, *(f"o{out.slot}+{out.offset}:{out.bytes}" for out in self.out)])
+        parts = [name, str(self.words)]
+        for read in self.reads:
+            count = f"#{read.count}" if read.count >= 0 else ""
+            parts.append(f"r{read.slot}+{read.offset}*{read.words}>{read.into}{count}")
+        parts += [f"o{out.slot}+{out.offset}:{out.bytes}" for out in self.out]
+        parts += [f"t{self.text.slot}:{self.text.bytes}"] if self.text else []
+        return " ".join(parts)
 
     @classmethod
     def parse(cls, text: str) -> tuple[str, Capture | None]:
@@ -78,12 +96,15 @@ class Capture(msgspec.Struct, frozen=True):
         name, *parts = text.split(" ")
         if not parts or not parts[0].isdecimal():
             return name, None
-        found = [_WORD.fullmatch(part) for part in parts[1:]]
-        numbers = [[int(group) for group in match.groups() if group is not None] for match in found if match]
-        if len(numbers) != len(found):
-            return name, None
-        reads = tuple(Read(*number) for number in numbers if len(number) == 4)
-        return name, cls(int(parts[0]), reads, tuple(Out("", *number) for number in numbers if len(number) == 3))
+        numbers: dict[str, list[list[int]]] = {letter: [] for letter in _PARTS}
+        for part in parts[1:]:
+            match = _PARTS[part[:1]].fullmatch(part) if part[:1] in _PARTS else None
+            if match is None:
+                return name, None
+            numbers[part[0]].append([int(group) for group in match.groups() if group is not None])
+        texts = [Text("", *number) for number in numbers["t"]]
+        reads, outs = (Read(*number) for number in numbers["r"]), (Out("", *number) for number in numbers["o"])
+        return name, cls(int(parts[0]), tuple(reads), tuple(outs), texts[0] if texts else None)
 
     def find_slot(self, slot: int, reads: Iterable[Read]) -> int | None:
         """Return where in ``args`` the value is that a table with `reads` calls `slot`; None if it was not copied."""
@@ -104,3 +125,7 @@ class Capture(msgspec.Struct, frozen=True):
         """Return where in the record's ``out`` the value is; None if it was not copied."""
         wanted = Out("", out.slot, out.offset, out.bytes)
         return self.out.index(wanted) if wanted in self.out else None
+
+    def has_text(self, text: Text) -> bool:
+        """Return whether the record's text is the one that a table calls `text`, however much room it had."""
+        return self.text is not None and self.text.slot == text.slot

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fencepath._calls.captures import SHAPES, shape_for
-from fencepath._calls.functions import DETAILS, INTEGER_BITS, Function
+from fencepath._calls.functions import DETAILS, INTEGER_BITS, TEXT_BYTES, Function
 from fencepath.records import CALL_HEAD
 
 __all__ = ["check"]
 
 _MOST_ARGS = max(shape.args for shape in SHAPES)
-_RESERVED = {"entry_only", "returned", "out", "args", "label", *(field.name for field in CALL_HEAD)}
+_MOST_OUT = max(shape.out for shape in SHAPES)
+_RESERVED = {"entry_only", "returned", "out", "args", "text", "label", *(field.name for field in CALL_HEAD)}
 
 
 def check(layer: str, libraries: Sequence[str], functions: Sequence[Function]) -> None:
@@ -46,7 +47,14 @@ def _problems(layer: str, function: Function) -> Iterator[str]:
     yield from _value_problems(function)
     yield from _pointer_problems(function)
     if shape_for([function]) is None:
-        yield f"it records more than the largest call record holds ({_MOST_ARGS} args, {SHAPES[-1].out} out)"
+        yield f"it records more than {'one with text' if function.text else 'the largest call record'} holds ({_room(function)})"
+
+
+def _room(function: Function) -> str:
+    if not function.text:
+        return f"{_MOST_ARGS} args, {_MOST_OUT} out"
+    shape = next(shape for shape in SHAPES if shape.text)
+    return f"{shape.args} args, {shape.out} out"
 
 
 def _column_problems(function: Function) -> Iterator[str]:
@@ -71,6 +79,8 @@ def _value_problems(function: Function) -> Iterator[str]:
     for out in function.out:
         if out.bytes not in (1, 2, 4, 8):
             yield f"{out.name} is {out.bytes} bytes wide, not 1, 2, 4 or 8"
+    if function.text and not 2 <= function.text.bytes <= TEXT_BYTES:
+        yield f"{function.text.name} has room for {function.text.bytes} bytes; a record has 2 to {TEXT_BYTES}"
 
 
 def _pointer_problems(function: Function) -> Iterator[str]:
@@ -81,6 +91,9 @@ def _pointer_problems(function: Function) -> Iterator[str]:
     for slot in function.pointers:
         if not 0 <= slot < _MOST_ARGS or slot in function.filled:
             yield f"slot {slot} cannot hold a pointer: it is no machine word that stays in the record"
+    for read in function.reads:
+        if read.count != -1 and (not 0 <= read.count < _MOST_ARGS or read.count in function.filled):
+            yield f"slot {read.count} cannot hold a count: it is no machine word that stays in the record"
 
 
 def _check_kind(kind: str, functions: Sequence[Function]) -> None:
@@ -88,8 +101,11 @@ def _check_kind(kind: str, functions: Sequence[Function]) -> None:
         largest = max(functions, key=lambda function: len(function.out))
         raise ValueError(f"{largest.name}: the functions of {kind} together need more than the largest record holds")
     signs: dict[str, tuple[str, str]] = {}
+    texts = {function.text.name for function in functions if function.text}
     for function in functions:
         for name, type_ in function.columns:
+            if name in texts and (function.text is None or name != function.text.name):
+                raise ValueError(f"{function.name}: {name} is a text of another function of {kind}")
             first, sign = signs.setdefault(name, (function.name, type_[:1])) if type_ else ("", "")
             if type_ and sign != type_[0]:
                 raise ValueError(f"{function.name}: {name} is {type_}, and signed otherwise in {first}, also {kind}")

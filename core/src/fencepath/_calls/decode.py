@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fencepath._calls.captures import Capture
-from fencepath._calls.functions import INTEGER_BITS, Function
+from fencepath._calls.functions import INTEGER_BITS, TEXT_BYTES, Function
 from fencepath.records import Flags, Records
 
 __all__ = ["DecodedCalls", "decode"]
@@ -22,6 +22,11 @@ _Rows: TypeAlias = slice | npt.NDArray[np.intp]
 
 _NUMPY = {name: np.dtype(f"{'u' if name[0] == 'u' else 'i'}{bits // 8}") for name, bits in INTEGER_BITS.items()}
 
+_TEXT = np.dtype(f"S{TEXT_BYTES}")
+
+_WHOLE = ("result", "text")
+"""Fields of a call record that are one value."""
+
 _REGISTER_WORDS = 6
 """Words that are in registers on every architecture; the others may have been read from memory."""
 
@@ -31,7 +36,7 @@ class DecodedCalls(Mapping[str, _Column]):
 
     Columns: ``function`` (s32, index in today's table), ``caller_ip`` (u64), ``entry_only`` and ``returned`` (bool),
     ``result``, then one for each name that a function of the kind declares, and ``has_<name>`` (bool) for those that
-    not every call here has. A value that a call does not have is 0.
+    not every call here has. A value that a call does not have is 0. Texts are bytes (dtype ``S``), b"" if there is none.
 
     Attributes:
         records: the records behind the rows: those of unknown functions are left out.
@@ -73,6 +78,10 @@ class _Place(NamedTuple):
     from_memory: bool = False
     pointer: int = -1
     """Where in ``args`` the pointer is through which it was read; -1 if there is none."""
+    limit: int = -1
+    """Where in ``args`` it says how many words there were to read; -1 if it does not."""
+    nth: int = 0
+    """Which of them it is."""
 
     def values(self, words: _Column) -> _Column:
         """Return the values that `words`, of u64, hold here."""
@@ -109,17 +118,20 @@ class _Words:
     def take(self, array: str, at: int) -> _Column:
         """Return one word of every record."""
         if (array, at) not in self._taken:
-            words = self._records["result"] if array == "result" else self._records[array][:, at]
-            self._taken[array, at] = np.ascontiguousarray(words, np.uint64)
+            words = self._records[array] if array in _WHOLE else self._records[array][:, at]
+            self._taken[array, at] = np.ascontiguousarray(words, None if array == "text" else np.uint64)
         return self._taken[array, at]
 
     def absent(self, place: _Place, rows: _Rows) -> _Mask | None:
         """Return in which of `rows` there is no value at `place`; None if there is one in all."""
         unreadable = Flags.READ_FAULT if place.from_memory else 0
-        unfinished = Flags.ENTRY_ONLY | Flags.OPEN if place.array in ("out", "result") else 0
-        absent: _Mask = (self._records["flags"][rows] & np.uint32(unreadable | unfinished)) != 0
+        unfinished = {"out": Flags.ENTRY_ONLY | Flags.OPEN, "result": Flags.ENTRY_ONLY | Flags.OPEN, "text": Flags.OPEN}
+        flags = unreadable | unfinished.get(place.array, 0)
+        absent: _Mask = (self._records["flags"][rows] & np.uint32(flags)) != 0
         if place.pointer >= 0:
             absent |= self.take("args", place.pointer)[rows] == 0
+        if place.limit >= 0:
+            absent |= self.take("args", place.limit)[rows] <= place.nth
         return absent if absent.any() else None
 
 
@@ -130,13 +142,16 @@ def _places(function: Function, capture: Capture) -> Iterator[tuple[str, _Place]
     for arg in function.args:
         index = capture.find_slot(arg.slot, function.reads)
         if index is not None:
-            pointer = next((read.slot for read in capture.reads if index in read.slots), -1)
-            memory = index >= _REGISTER_WORDS or pointer >= 0
-            yield arg.name, _Place("args", index, arg.shift, arg.width, arg.type[0] == "s", memory, pointer)
+            read = next((read for read in capture.reads if index in read.slots), None)
+            memory = index >= _REGISTER_WORDS or read is not None
+            through = (read.slot, read.count, index - read.into) if read else ()
+            yield arg.name, _Place("args", index, arg.shift, arg.width, arg.type[0] == "s", memory, *through)
     for out in function.out:
         index = capture.find_out(out)
         if index is not None:
             yield out.name, _Place("out", index, 0, 8 * out.bytes, False, True, out.slot)
+    if function.text and capture.has_text(function.text):
+        yield function.text.name, _Place("text", 0, from_memory=True, pointer=function.text.slot)
     if function.result:
         yield "result", _Place("result", 0, 0, INTEGER_BITS[function.result], function.result[0] == "s")
     for name, value in function.constants.items():
@@ -148,7 +163,8 @@ def _column_types(functions: Sequence[Function]) -> dict[str, np.dtype[Any]]:
     for function in functions:
         for name, type_ in function.columns:
             types[name] = max(types.get(name, ""), type_, key=lambda known: INTEGER_BITS.get(known, 0))
-    return {name: _NUMPY[type_ or "s64"] for name, type_ in types.items()}
+    texts = {function.text.name for function in functions if function.text}
+    return {name: _TEXT if name in texts else _NUMPY[type_ or "s64"] for name, type_ in types.items()}
 
 
 class _Plan:
@@ -190,7 +206,7 @@ def _column(
         here = place.values(words.take(place.array, place.at)[rows])
         absent = words.absent(place, rows)
         if absent is not None:
-            here = np.where(absent, 0, here)
+            here = np.where(absent, np.zeros((), here.dtype), here)
         values[rows] = here.astype(dtype)
         has[rows] = True if absent is None else ~absent
     return values, has

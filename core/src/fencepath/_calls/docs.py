@@ -41,7 +41,8 @@ def rows(functions: Iterable[Function]) -> tuple[FunctionRow, ...]:
 
 def _row(function: Function) -> FunctionRow:
     constants = [f"{name}={int(value)}" for name, value in function.constants.items()]
-    shown = [*(arg.name for arg in function.args), *(f"({out.name})" for out in function.out), *constants]
+    late = [*function.out, *((function.text,) if function.text else ())]
+    shown = [*(arg.name for arg in function.args), *(f"({value.name})" for value in late), *constants]
     return FunctionRow(
         ", ".join(function.symbols),
         function.kind,

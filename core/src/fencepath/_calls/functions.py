@@ -8,12 +8,15 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["DETAILS", "Arg", "Detail", "Function", "Out", "Read"]
+__all__ = ["DETAILS", "TEXT_BYTES", "Arg", "Detail", "Function", "Out", "Read", "Text"]
 
 Detail: TypeAlias = Literal["sync", "launch", "full"]
 
 DETAILS: tuple[Detail, ...] = ("sync", "launch", "full")
 """Each level has the functions of those before it."""
+
+TEXT_BYTES = 384
+"""Most bytes of a text in a call record, the NUL at its end included."""
 
 INTEGER_BITS = {f"{sign}{bits}": bits for sign in "us" for bits in (8, 16, 32, 64)}
 
@@ -53,12 +56,15 @@ class Read(msgspec.Struct, frozen=True):
         words: 8-byte words to copy.
         into: slot of the first of them. Named, not counted from the function's last argument, so that an argument
             declared later does not move them. What these slots held of the call's own words is not recorded.
+        count: of an array, slot of the machine word (size_t) that says how many words it has. No more are read than
+            that, and a value beyond is absent. -1: there are always as many as `words`.
     """
 
     slot: int
     offset: int
     words: int
     into: int
+    count: int = -1
 
     @property
     def slots(self) -> range:
@@ -87,6 +93,30 @@ class Out(msgspec.Struct, frozen=True):
         return f"u{8 * self.bytes}"
 
 
+class Text(msgspec.Struct, frozen=True):
+    """A text that ends in NUL, read through a pointer argument, such as a kernel's name. One a function.
+
+    It is copied when the function returns: by then the function has read it itself, so that its page is there, and
+    programs cannot bring in one that is not. Only where the entry alone is recorded is it copied at entry. A call that
+    has not returned has no text.
+
+    Attributes:
+        name: column of the decoded batch, of bytes. Any bytes but NUL are kept.
+        slot: machine word that has the pointer.
+        bytes: room for it, the NUL included. A longer text is cut, and its record flagged TRUNCATED. A read that meets
+            unmapped memory before the NUL is a READ_FAULT and gives no text.
+    """
+
+    name: str
+    slot: int
+    bytes: int = TEXT_BYTES
+
+    @property
+    def type(self) -> str:
+        """Type of the column, as that of a record's field."""
+        return f"char[{self.bytes}]"
+
+
 class Function(msgspec.Struct, frozen=True):
     """A function to probe and what of it is recorded.
 
@@ -106,6 +136,7 @@ class Function(msgspec.Struct, frozen=True):
         no_unwind: no exception leaves through it. Without this it gets no return probe: an exception that passes one
             ends the program.
         constants: columns with one value for all its calls (``per_thread=1`` for a ``_ptsz`` symbol).
+        text: a text that it is given. Records of its kind are of 512 bytes then.
     """
 
     name: str
@@ -121,6 +152,7 @@ class Function(msgspec.Struct, frozen=True):
     hot: bool = False
     no_unwind: bool = True
     constants: Mapping[str, int] = {}
+    text: Text | None = None
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -135,13 +167,14 @@ class Function(msgspec.Struct, frozen=True):
     @property
     def words(self) -> int:
         """Machine words to record: all up to the last that an argument or a pointer names."""
-        named = {arg.slot for arg in self.args} | self.pointers
+        named = {arg.slot for arg in self.args} | self.pointers | {read.count for read in self.reads}
         return max(named - self.filled, default=-1) + 1
 
     @property
     def pointers(self) -> frozenset[int]:
         """Slots through which memory is read, at entry or at return."""
-        return frozenset((*(read.slot for read in self.reads), *(out.slot for out in self.out)))
+        texts = (self.text,) if self.text else ()
+        return frozenset(pointed.slot for pointed in (*self.reads, *self.out, *texts))
 
     @property
     def filled(self) -> frozenset[int]:
@@ -155,6 +188,8 @@ class Function(msgspec.Struct, frozen=True):
             yield "result", self.result
         yield from ((arg.name, arg.type) for arg in self.args)
         yield from ((out.name, out.type) for out in self.out)
+        if self.text:
+            yield self.text.name, self.text.type
         yield from ((name, "") for name in self.constants)
 
     def variant(self, suffix: str, **constants: int) -> Function:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from fencepath._calls.captures import Capture, Shape
-from fencepath._calls.functions import Function
+from fencepath._calls.functions import Function, Read
 
 __all__ = ["Program", "header", "programs"]
 
@@ -46,11 +46,18 @@ class Program(msgspec.Struct, frozen=True):
 
     def source(self, functions: Sequence[Function]) -> str:
         """Return the C that instantiates the three programs."""
-        reads = [f"FP_READ({read.slot}, {read.offset}, {read.words}, {read.into})" for read in self.capture.reads]
+        reads = [_read_macro(read) for read in self.capture.reads]
         outs = [f"FP_OUT({i}, {out.slot}, {out.offset}, {out.bytes})" for i, out in enumerate(self.capture.out)]
+        text = f"FP_TEXT({self.capture.text.slot}, {self.capture.text.bytes})" if self.capture.text else ""
         names = textwrap.fill(", ".join(functions[index].name for index in self.functions), 110, break_on_hyphens=False)
-        call = f"FP_CALL({self.number}, {self.shape.name}, {self.capture.words}, {' '.join(reads)}, {' '.join(outs)})"
-        return f"/* {names} */\n{call}\n"
+        ways = ", ".join([str(self.capture.words), " ".join(reads), " ".join(outs), text])
+        return f"/* {names} */\nFP_CALL({self.number}, {self.shape.name}, {ways})\n"
+
+
+def _read_macro(read: Read) -> str:
+    if read.count < 0:
+        return f"FP_READ({read.slot}, {read.offset}, {read.words}, {read.into})"
+    return f"FP_READ_UP_TO({read.slot}, {read.offset}, {read.words}, {read.into}, {read.count})"
 
 
 def programs(functions: Sequence[Function], shapes: Mapping[str, Shape]) -> tuple[Program, ...]:

@@ -22,7 +22,8 @@ __all__ = ["CallTable", "layout_of"]
 def layout_of(kind: str, shape: Shape) -> RecordLayout:
     """Return the layout of call records of one shape: ``args``, ``out`` and ``result`` after the call head."""
     arrays = [Field(name, f"u64[{count}]") for name, count in (("args", shape.args), ("out", shape.out)) if count]
-    return RecordLayout(kind, (*CALL_HEAD, *arrays, Field("result", "u64")))
+    text = [Field("text", f"char[{shape.text}]")] if shape.text else []
+    return RecordLayout(kind, (*CALL_HEAD, *arrays, Field("result", "u64"), *text))
 
 
 class CallTable:
@@ -78,7 +79,7 @@ class CallTable:
 
         Decoders get the texts back. The name is what stands before the first space.
         """
-        return tuple(Capture.of(function).text(function.name) for function in self.functions)
+        return tuple(Capture.of(function).text_form(function.name) for function in self.functions)
 
     def index(self, symbol: str) -> int:
         """Return the index of the function that has `symbol` as name or alias.

@@ -21,6 +21,7 @@ import msgspec
 from fencepath._bpf import sys as bpf
 from fencepath._bpf.attach import Link, attach_tracepoint, attach_uprobes, uprobe_attach_method
 from fencepath._bpf.losses import Stage
+from fencepath._bpf.relocate import relocate
 from fencepath._bpf.rings import Rings
 from fencepath._bpf.shared import Shared
 from fencepath._libraries.instructions import InstructionClass
@@ -31,7 +32,7 @@ from fencepath.errors import AttachError, FencepathError, MachineError
 from fencepath.plugin import Detail
 from fencepath.records import Layouts
 
-__all__ = ["Calibration", "Cost", "RecordPrograms", "calibrate", "programs_of", "relocate"]
+__all__ = ["Calibration", "Cost", "RecordPrograms", "calibrate", "programs_of"]
 
 CLOCK = "CLOCK_THREAD_CPUTIME_ID"
 _RING_BYTES = 16 << 20
@@ -39,7 +40,6 @@ _OPEN_CALLS = 64
 _ROUNDS = 20
 _EMULATED_CALLS, _STEPPED_CALLS = 400, 100
 _EMPTY = bytes.fromhex("b7000000000000009500000000000000")
-_LOAD_ADDRESS, _MAP_BY_FD = 0x18, 1
 _MARK_PROGRAM = ("sys_enter_prctl", "mark.point")
 
 
@@ -172,7 +172,7 @@ def _mark_program(loaded: Sequence[LoadedSet]) -> bytes:
 
 
 def _instructions(loaded: LoadedSet, name: str) -> bytes:
-    return loaded.bpf._instructions(name)  # noqa: SLF001 - the object of this package that has them
+    return loaded.bpf.instructions(name)
 
 
 def calibrate(budget_s: float = 0.3, programs: RecordPrograms | None = None) -> Calibration:
@@ -192,28 +192,6 @@ def calibrate(budget_s: float = 0.3, programs: RecordPrograms | None = None) -> 
         if isinstance(error, MachineError):
             raise
         raise MachineError(f"probes cannot be calibrated: {error}") from error
-
-
-def relocate(instructions: bytes, descriptors: Mapping[int, int]) -> bytes:
-    """Replace the file descriptors of maps in a program.
-
-    Args:
-        instructions: 8 bytes each.
-        descriptors: new by old.
-
-    Raises:
-        MachineError: the program uses another map.
-    """
-    code = bytearray(instructions)
-    at = 0
-    while at < len(code):
-        operation, registers, fd = code[at], code[at + 1], struct.unpack_from("<i", code, at + 4)[0]
-        if operation == _LOAD_ADDRESS and registers >> 4 == _MAP_BY_FD:
-            if fd not in descriptors:
-                raise MachineError("a program uses a map that is not of the recording")
-            struct.pack_into("<i", code, at + 4, descriptors[fd])
-        at += 16 if operation == _LOAD_ADDRESS else 8
-    return bytes(code)
 
 
 class _Run:

@@ -22,11 +22,13 @@ class Targets:
     Args:
         tgids: map of processes; u32 keys and values.
         tids: map of their threads, likewise.
+        recorder: a process that never becomes one; None for this one.
     """
 
-    def __init__(self, tgids: Map, tids: Map) -> None:
+    def __init__(self, tgids: Map, tids: Map, recorder: int | None = None) -> None:
         self._tgids = tgids
         self._tids = tids
+        self._recorder = os.getpid() if recorder is None else recorder
 
     def add(self, pid: int) -> None:
         """Make a process and all its threads targets; again until no new thread appears.
@@ -38,6 +40,8 @@ class Targets:
             UsageError: there is no such process.
         """
         check_process(pid)
+        if pid == self._recorder:
+            return
         self._tgids.update(_key(pid), _key(0))
         known: set[int] = set()
         while True:

@@ -27,6 +27,7 @@
 
 /* _calls/captures.py, SHAPES */
 #define FP_MOST_ARGS 14
+#define FP_TEXT_BYTES 384
 
 /* records.CALL_HEAD; begin_ns is CLOCK_MONOTONIC, caller_ip the return address. */
 #define FP_CALL_HEAD                                                                                                   \
@@ -45,6 +46,7 @@ struct fp_call_small {
     u64 args[7];
     u64 out[2];
     u64 result;
+    char text[0];
 };
 
 struct fp_call_launch {
@@ -52,6 +54,7 @@ struct fp_call_launch {
     u64 args[9];
     u64 out[0];
     u64 result;
+    char text[0];
 };
 
 struct fp_call_large {
@@ -59,6 +62,15 @@ struct fp_call_large {
     u64 args[14];
     u64 out[4];
     u64 result;
+    char text[0];
+};
+
+struct fp_call_text {
+    FP_CALL_HEAD
+    u64 args[7];
+    u64 out[2];
+    u64 result;
+    char text[FP_TEXT_BYTES];
 };
 
 /* _calls/entries.py has both as dtypes. */
@@ -160,6 +172,36 @@ static __always_inline void fp_call_read(struct fp_call_head *head, u64 *to, con
         head->h.flags |= FP_READ_FAULT;
 }
 
+/* The same of an array of words, of which there are `count`; what is behind them in the record stays. */
+static __always_inline void fp_call_read_up_to(struct fp_call_head *head, u64 *to, const u32 words, u64 pointer,
+                                               u32 offset, u64 count) {
+    if (count > words)
+        count = words;
+    /* The verifier has seen the bound, and the compiler must not find another way to it. */
+    asm volatile("" : "+r"(count));
+    if (pointer && count && bpf_probe_read_user(to, 8 * count, (void *)(pointer + offset)))
+        head->h.flags |= FP_READ_FAULT;
+}
+
+/*
+ * Copy a text that ends in NUL to memory that is 0. The helper says the same of one that fits exactly and of one that it
+ * had to cut, so the byte in which they differ is looked at.
+ */
+static __always_inline void fp_call_read_text(struct fp_call_head *head, char *to, const u32 bytes, u64 pointer) {
+    long copied;
+
+    if (!pointer)
+        return;
+    copied = bpf_probe_read_user_str(to, bytes, (void *)pointer);
+    if (copied < 0) {
+        head->h.flags |= FP_READ_FAULT;
+    } else if (copied >= bytes) {
+        if (bpf_probe_read_user(&to[bytes - 1], 1, (void *)(pointer + bytes - 1)) || to[bytes - 1])
+            head->h.flags |= FP_TRUNCATED;
+        to[bytes - 1] = 0;
+    }
+}
+
 static __always_inline void fp_call_key(struct fp_entry_key *key, u64 cookie, u64 sp) {
     key->sp = sp;
     key->tid = (u32)bpf_get_current_pid_tgid();
@@ -239,8 +281,19 @@ static __always_inline void fp_call_copy(void *record, const struct fp_entry *en
 #define FP_READ(slot, offset, words, into)                                                                             \
     fp_call_read(FP_HEAD, &fp_call->args[into], 8 * (words), fp_call->args[slot], offset);
 
+#define FP_READ_UP_TO(slot, offset, words, into, count)                                                                \
+    fp_call_read_up_to(FP_HEAD, &fp_call->args[into], words, fp_call->args[slot], offset, fp_call->args[count]);
+
 #define FP_OUT(index, slot, offset, bytes)                                                                             \
     fp_call_read(FP_HEAD, &fp_call->out[index], bytes, fp_call->args[slot], offset);
+
+#define FP_TEXT(slot, bytes) fp_call_read_text(FP_HEAD, fp_call->text, bytes, fp_call->args[slot]);
+
+#define FP_CLEAR_TEXT()                                                                                                \
+    do {                                                                                                               \
+        if (sizeof(fp_call->text))                                                                                     \
+            fp_clear(fp_call->text, sizeof(fp_call->text));                                                            \
+    } while (0)
 
 #define FP_CALL_SUBMIT()                                                                                               \
     do {                                                                                                               \
@@ -250,10 +303,11 @@ static __always_inline void fp_call_copy(void *record, const struct fp_entry *en
     } while (0)
 
 /*
- * The programs fp_enter_N, fp_return_N and fp_once_N. `reads` and `outs` are FP_READ and FP_OUT, as many as there are.
+ * The programs fp_enter_N, fp_return_N and fp_once_N. `reads` are FP_READ and FP_READ_UP_TO, `outs` FP_OUT, as many as
+ * there are; `texts` is FP_TEXT or nothing.
  * What a return probe shows as instruction pointer is the function's own return address.
  */
-#define FP_CALL(number, shape, words, reads, outs)                                                                     \
+#define FP_CALL(number, shape, words, reads, outs, texts)                                                              \
     int fp_enter_##number(struct pt_regs *ctx) {                                                                       \
         struct fp_entry *fp_call;                                                                                      \
                                                                                                                        \
@@ -289,7 +343,9 @@ static __always_inline void fp_call_copy(void *record, const struct fp_entry *en
             fp_call->caller_ip = PT_REGS_IP(ctx);                                                                      \
             fp_call->result = PT_REGS_RC(ctx);                                                                         \
             __builtin_memset(fp_call->out, 0, sizeof(fp_call->out));                                                   \
+            FP_CLEAR_TEXT();                                                                                           \
             outs;                                                                                                      \
+            texts;                                                                                                     \
             FP_CALL_SUBMIT();                                                                                          \
         }                                                                                                              \
         fp_entry_free(&key, entry);                                                                                    \
@@ -310,9 +366,12 @@ static __always_inline void fp_call_copy(void *record, const struct fp_entry *en
         fp_call->begin_ns = fp_call->h.time_ns;                                                                        \
         fp_call->function = (u32)cookie;                                                                               \
         fp_call->reserved = 0;                                                                                         \
-        __builtin_memset(fp_call->args, 0, sizeof(*fp_call) - __builtin_offsetof(struct fp_call_##shape, args));       \
+        __builtin_memset(fp_call->args, 0, __builtin_offsetof(struct fp_call_##shape, text) -                          \
+                                               __builtin_offsetof(struct fp_call_##shape, args));                      \
+        FP_CLEAR_TEXT();                                                                                               \
         fp_call_words(ctx, FP_HEAD, fp_call->args, words);                                                             \
         reads;                                                                                                         \
+        texts;                                                                                                         \
         fp_call_caller(ctx, FP_HEAD);                                                                                  \
         FP_CALL_SUBMIT();                                                                                              \
         return 0;                                                                                                      \

@@ -11,7 +11,7 @@
  *   FP_KIND_<NAME>           kind numbers
  *   FP_TGIDS_FD, FP_TIDS_FD  target processes and threads: hash maps with u32 keys
  *   FP_ALL_PROCESSES         1: every process is a target
- *   FP_SELF_TGID             the recorder, which never is
+ *   FP_SELF_TGID             with that, the recorder, which never is; else nobody puts it into the sets
  */
 #ifndef FENCEPATH_H
 #define FENCEPATH_H
@@ -213,10 +213,8 @@ static __always_inline void fp_discard(void *record) {
 
 /* Whether a process, by its tgid in the initial pid namespace, is a target. */
 static __always_inline bool fp_target_tgid(u32 tgid) {
-    if (tgid == FP_SELF_TGID)
-        return false;
 #if FP_ALL_PROCESSES
-    return true;
+    return tgid != FP_SELF_TGID;
 #else
     return bpf_map_lookup_elem(FP_MAP(FP_TGIDS_FD), &tgid) != 0;
 #endif

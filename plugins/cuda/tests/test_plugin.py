@@ -21,10 +21,10 @@ from fencepath_cuda.functions import TABLE
 def test_it_is_installed_and_loads() -> None:
     registry = load_plugins()
     assert not [problem for problem in registry.problems if problem.plugin == "cuda"]
-    assert set(registry.plugins["cuda"].kinds) == set(TABLE.kinds)
+    assert set(registry.plugins["cuda"].kinds) == {*TABLE.kinds, "cuda.operation"}
 
 
-@pytest.mark.parametrize(("detail", "kinds"), [("sync", 12), ("launch", 20), ("full", 23)])
+@pytest.mark.parametrize(("detail", "kinds"), [("sync", 22), ("launch", 48), ("full", 54)])
 def test_it_asks_for_its_functions_and_nothing_of_the_kernel(tmp_path: Path, detail: Detail, kinds: int) -> None:
     plugin = load_plugins().plugins["cuda"]
     system = System.from_formats(tmp_path, platform.machine(), detail)
@@ -52,8 +52,13 @@ def test_time_goes_where_it_was_spent() -> None:
     }
     assert None not in categories.values()
     kept = {kind for kind in TABLE.kinds if kinds[kind].keep}
-    assert kept == {f"cuda.{what}.{verb}" for what in ("stream", "event") for verb in ("create", "destroy")} | {
-        "cuda.graph.instantiate"
+    handles = ("context", "stream", "event", "semaphore", "graph")
+    assert kept == {f"cuda.{what}.{verb}" for what in handles for verb in ("create", "destroy")} | {
+        *(f"cuda.graph.{what}" for what in ("instantiate", "update", "clone", "exec.destroy", "dependency")),
+        "cuda.graph.node",
+        "cuda.graph.node.destroy",
+        "cuda.module.kernel",
+        "cuda.proc_address",
     }
 
 
@@ -105,7 +110,44 @@ def label(name: str) -> int:
                 "cuda.bytes": 640,
                 "cuda.memcpy.kind": "device_to_host",
                 "cuda.result": 700,
-                "error.type": "700",
+                "error.type": "CUDA_ERROR_ILLEGAL_ADDRESS",
+            },
+        ),
+        (
+            {"label": label("cudaFree"), "stream_kind": 0, "result": 700, "device": -1},
+            {"cuda.function": "cudaFree", "cuda.result": 700, "error.type": "cudaErrorIllegalAddress"},
+        ),
+        (
+            {"label": label("cuMemPoolTrimTo"), "pool": 0xB0, "action": 2, "bytes": 512, "result": 1234},
+            {
+                "cuda.function": "cuMemPoolTrimTo",
+                "cuda.memory.pool": "0xb0",
+                "cuda.memory.action": "trim",
+                "cuda.bytes": 512,
+                "cuda.result": 1234,
+                "error.type": "unknown (1234)",
+            },
+        ),
+        (
+            {"label": label("cuModuleGetFunction"), "kernel": 0xF, "module": 0x30, "name": "_Z4axpyPf"},
+            {
+                "cuda.function": "cuModuleGetFunction",
+                "cuda.kernel.handle": "0xf",
+                "cuda.module": "0x30",
+                "cuda.kernel.name": "_Z4axpyPf",
+            },
+        ),
+        (
+            {"label": label("cuCtxCreate_v2"), "context_handle": 0xC0, "device": 0, "context_flags": 0},
+            {"cuda.function": "cuCtxCreate_v2", "cuda.context": "0xc0", "cuda.device": 0},
+        ),
+        (
+            {"label": label("cuGraphAddEmptyNode"), "graph": 0x6A, "node": 0x7, "node_kind": 5, "dependencies": 0},
+            {
+                "cuda.function": "cuGraphAddEmptyNode",
+                "cuda.graph": "0x6a",
+                "cuda.graph.node": "0x7",
+                "cuda.graph.node.kind": "empty",
             },
         ),
         (

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fencepath.calls import DecodedCalls
 from fencepath.events import Batch, Column, Event, columns_of, kind_of
 from fencepath.records import Records
-from fencepath_cuda.events import EVENTS, Direction, StreamKind
+from fencepath_cuda.events import EVENTS, Direction, NodeKind, StreamKind
 from fencepath_cuda.functions import TABLE
 
 __all__ = ["LABELS", "CudaDecoder"]
@@ -116,10 +116,65 @@ def _direction(calls: DecodedCalls) -> Column:
     return np.where(known > Direction.UNKNOWN, Direction.UNKNOWN, known)
 
 
+def _device(calls: DecodedCalls) -> Column:
+    """0 is a device, so that of calls that name none is -1."""
+    return np.where(_has(calls, "device"), _plain(calls, "device").astype(np.int64), -1)
+
+
+def _node_kind(calls: DecodedCalls) -> Column:
+    kind = np.where(_has(calls, "node_kind"), _plain(calls, "node_kind"), NodeKind.OTHER)
+    known: Column = np.where(np.isin(kind, list(NodeKind)), kind, NodeKind.OTHER)
+    return known
+
+
+def _of_node(name: str, *kinds: NodeKind) -> Callable[[DecodedCalls], Column]:
+    """Return how to find a column that functions for any type of node have in the first word of what it is to do."""
+
+    def derive(calls: DecodedCalls) -> Column:
+        stated = _plain(calls, name)
+        if "node_word" not in calls:
+            return stated
+        first = _has(calls, "node_word") & np.isin(_node_kind(calls), kinds)
+        return np.where(first, _plain(calls, "node_word"), stated)
+
+    return derive
+
+
+def _kernel(calls: DecodedCalls) -> Column:
+    """A node of a graph has a CUfunction or, if that is null, a CUkernel."""
+    kernel = _of_node("kernel", NodeKind.KERNEL)(calls)
+    if "library_kernel" not in calls:
+        return kernel
+    instead = (kernel == 0) & (_node_kind(calls) == NodeKind.KERNEL)
+    return np.where(instead, _plain(calls, "library_kernel"), kernel)
+
+
+def _elapsed_ns(calls: DecodedCalls) -> Column:
+    """From the float of milliseconds whose bits were recorded. A call that failed leaves there what was there before."""
+    bits = np.ascontiguousarray(_plain(calls, "elapsed_float"), np.uint32)
+    milliseconds = bits.view(np.float32).astype(np.float64)
+    # A day and more is not what was measured.
+    sound = (calls["result"] == 0) & (milliseconds > 0) & (milliseconds < 86_400_000)
+    return np.rint(np.where(sound, milliseconds, 0) * 1e6).astype(np.uint64)
+
+
+def _name(calls: DecodedCalls) -> Column:
+    """Any bytes as text: those that are not UTF-8 are written out."""
+    texts = calls["name"].tolist() if "name" in calls else [b""] * len(calls.records)
+    return np.array([text.decode(errors="backslashreplace") for text in texts], object)
+
+
 _DERIVED: Mapping[str, Callable[[DecodedCalls], Column]] = {
     "label": lambda calls: calls["function"],
     "stream_kind": _stream_kind,
     "stream_handle": _stream_handle,
     "bytes": _bytes,
     "direction": _direction,
+    "device": _device,
+    "node_kind": _node_kind,
+    "kernel": _kernel,
+    "child_graph": _of_node("child_graph", NodeKind.CHILD_GRAPH),
+    "event_handle": _of_node("event_handle", NodeKind.EVENT_RECORD, NodeKind.EVENT_WAIT),
+    "elapsed_ns": _elapsed_ns,
+    "name": _name,
 }

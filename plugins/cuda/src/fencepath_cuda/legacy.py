@@ -5,88 +5,91 @@ from __future__ import annotations
 
 import numpy as np
 
-from fencepath.entities import NO_ENTITY
-from fencepath.joins import EdgeBatch, View
-from fencepath_cuda.edges import StreamRule, completions, is_sure, submissions
+from fencepath.joins import Events
 from fencepath_cuda.events import StreamKind
-from fencepath_cuda.operations import FOREVER, Mask, Operations, Rows
+from fencepath_cuda.links import Lost, Order, Waits, is_sure
+from fencepath_cuda.operations import Operations, by_context, knows_context
+from fencepath_cuda.order import HANDLES, items_in_order
 from fencepath_cuda.ordered import Ints, Ordered
-from fencepath_cuda.pending import last_before_waits, next_begin
+from fencepath_cuda.pending import last_before_waits
+from fencepath_cuda.rows import FOREVER, Mask, Rows
 
-__all__ = ["LegacyStreamRule"]
-
-
-class LegacyStreamRule(StreamRule):
-    """``cuda.legacy_stream``: the order between a process's legacy default stream and its blocking streams.
-
-    An operation on the legacy stream waits for the last one of every blocking stream, and the next one on each of those
-    waits for it; a call that waits for the legacy stream waits for all of them. Created streams are blocking unless
-    made with CU_STREAM_NON_BLOCKING; per-thread default streams are. Of streams created before the recording it is not
-    known: their edges are ``inferred`` and counted as ambiguous, and no wait gets one.
-    """
-
-    name = "cuda.legacy_stream"
-
-    def _edges(self, view: View, operations: Operations) -> list[EdgeBatch]:
-        rows = operations.rows
-        legacy = rows.stream_kind == StreamKind.LEGACY
-        blocking, unknown = _blocking(view, rows)
-        first, second = _around_legacy(operations, legacy, blocking | unknown)
-        cause, effect = rows.keep(first), rows.keep(second)
-        known = ~unknown[first] & ~unknown[second]
-        return [
-            *submissions(cause, effect, is_sure(cause, effect) & known),
-            *self._waits(view, operations, legacy, blocking),
-        ]
-
-    def _waits(self, view: View, operations: Operations, legacy: Mask, blocking: Mask) -> list[EdgeBatch]:
-        waits = Rows.read(view, "cuda.stream.synchronize")
-        waits = waits.keep(waits.ok & (waits.stream_kind == StreamKind.LEGACY) & (waits.process != NO_ENTITY))
-        rows = operations.rows
-        _, later = _neighbours(rows, legacy)
-        until = np.minimum(next_begin(operations), np.where(later >= 0, rows.begin[later], FOREVER))
-        chosen = np.flatnonzero(blocking)
-        last, wait = last_before_waits(rows.keep(chosen), until[chosen], waits)
-        cause, effect = rows.keep(chosen[last]), waits.keep(wait)
-        return completions(cause, effect, is_sure(cause, effect))
-
-
-def _blocking(view: View, rows: Rows) -> tuple[Mask, Mask]:
-    """Which operations are on streams that the legacy stream orders, and on which it is not known."""
-    creates = view.batch("cuda.stream.create")
-    created = creates["stream"] if "stream" in creates else np.empty(0, np.int64)
-    flags = creates["stream_flags"] if "stream_flags" in creates else np.empty(0, np.int64)
-    is_created = rows.stream_kind == StreamKind.CREATED
-    known = np.isin(rows.stream, created)
-    free = np.isin(rows.stream, created[(flags & NON_BLOCKING) != 0])
-    blocking: Mask = (rows.stream_kind == StreamKind.PER_THREAD) | (is_created & known & ~free)
-    return blocking, is_created & ~known
-
+__all__ = ["legacy_order", "legacy_waits"]
 
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING of cuda.h."""
 
 
-def _neighbours(rows: Rows, legacy: Mask) -> tuple[Ints, Ints]:
-    """For each operation, the legacy operations of its process next before and after it, -1 for none."""
+def legacy_order(events: Events, operations: Operations) -> Order:
+    """``cuda.legacy_stream``: the order between a context's legacy default stream and its blocking streams.
+
+    An item on the legacy stream waits for the last one of every blocking stream, and the next one on each of those waits
+    for it. Created streams are blocking unless made with CU_STREAM_NON_BLOCKING; per-thread default streams are. Of streams
+    created before the recording it is not known: not sure, and ambiguous. So it is where the context is not known and the
+    process has several.
+    """
+    legacy = operations.items.stream_kind == StreamKind.LEGACY
+    blocking, unknown = _blocking(events, operations.items)
+    cause, effect = _around_legacy(operations, legacy, blocking | unknown)
+    known = knows_context(events, operations.items) & ~unknown
+    known = known[cause] & known[effect]
+    return items_in_order(events, operations, cause, effect, known)
+
+
+def legacy_waits(events: Events, operations: Operations) -> Waits:
+    """``cuda.legacy_wait``: a call that waits for the legacy stream waits for the blocking streams of its context too.
+
+    An operation that an earlier such wait has already seen finished is left out, as is one on a stream of which it is not
+    known whether it is blocking.
+    """
+    kinds = ("cuda.stream.synchronize",)
+    waits = Rows.read(events, *kinds)
+    waits = waits.keep(waits.ok & (waits.stream_kind == StreamKind.LEGACY))
+    items = operations.items
+    blocking, _ = _blocking(events, items)
+    _, later = _neighbours(items, items.stream_kind == StreamKind.LEGACY)
+    until = np.minimum(operations.next_begin(), np.where(later >= 0, items.begin[later], FOREVER))
+    chosen = np.flatnonzero(blocking)
+    last, wait = last_before_waits(items.keep(chosen), until[chosen], waits)
+    place, cause = operations.lasts(chosen[last])
+    calls, of = waits.keep(wait[place]), items.keep(operations.item[cause])
+    sure = is_sure(of, calls) & knows_context(events, of) & knows_context(events, calls)
+    sure &= ~Lost(events, *HANDLES).between(of.begin, calls.begin)
+    return Waits.of(cause, calls, sure, kinds, whole=True)
+
+
+def _blocking(events: Events, items: Rows) -> tuple[Mask, Mask]:
+    """Which items are on streams that the legacy stream orders, and on which it is not known."""
+    creates = events.batch("cuda.stream.create")
+    created, flags = creates["stream"], creates["stream_flags"]
+    is_created = items.stream_kind == StreamKind.CREATED
+    known = np.isin(items.stream, created)
+    free = np.isin(items.stream, created[(flags & NON_BLOCKING) != 0])
+    blocking: Mask = (items.stream_kind == StreamKind.PER_THREAD) | (is_created & known & ~free)
+    return blocking, is_created & ~known
+
+
+def _neighbours(items: Rows, legacy: Mask) -> tuple[Ints, Ints]:
+    """For each item, the legacy items of its context next before and after it, -1 for none."""
     which = np.flatnonzero(legacy)
-    by_process = Ordered(rows.process[which], rows.begin[which])
     if not len(which):
-        nothing = np.full(len(rows), -1, np.int64)
+        nothing = np.full(len(items), -1, np.int64)
         return nothing, nothing
-    earlier = by_process.last(rows.process, rows.begin)
-    later = by_process.first_after(rows.process, rows.begin)
-    position = which[by_process.order]
+    context = by_context(items)
+    ordered = Ordered(context[which], items.begin[which])
+    earlier = ordered.last(context, items.begin)
+    later = ordered.first_after(context, items.begin)
+    position = which[ordered.order]
     return np.where(earlier >= 0, position[earlier], -1), np.where(later >= 0, position[later], -1)
 
 
 def _around_legacy(operations: Operations, legacy: Mask, others: Mask) -> tuple[Ints, Ints]:
-    """Pairs (cause, effect), by position: last before a legacy operation, to it; and it, to the first after it."""
-    rows = operations.rows
-    earlier, later = _neighbours(rows, legacy)
-    following = next_begin(operations)
-    previous = np.append(-1, rows.begin[:-1])[: len(rows)]
+    """Pairs of items (cause, effect): last before a legacy item, to it; and it, to the first after it."""
+    items = operations.items
+    earlier, later = _neighbours(items, legacy)
+    following = operations.next_begin()
+    previous = np.append(-1, items.begin[:-1])[: len(items)]
     previous[operations.by_stream.first_of_key] = -1
-    into = np.flatnonzero(others & (later >= 0) & (following > rows.begin[later]))
-    out_of = np.flatnonzero(others & (earlier >= 0) & (previous < rows.begin[earlier]))
+    into = np.flatnonzero(others & (later >= 0) & (following > items.begin[later]))
+    out_of = np.flatnonzero(others & (earlier >= 0) & (previous < items.begin[earlier]))
     return np.concatenate([into, earlier[out_of]]), np.concatenate([later[into], out_of])

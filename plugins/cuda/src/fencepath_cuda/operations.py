@@ -1,143 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was put on streams, in submission order: the ground that all rules of order stand on.
 
-Device operations are not observed, the calls that submit them are. An operation here is such a call: it did not
-fail as far as is known (the result of a call recorded at entry only is not), and it was not captured into a graph
-instead of being run.
+A call that names a stream, did not fail as far as is known and was not captured into a graph submits one *item*. An item
+is one operation of the device, or, if it is the launch of a graph whose nodes are known, one operation a node. What the
+device did with them is not observed; all that follows comes from the calls and CUDA's rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from fencepath.entities import NO_ENTITY
-from fencepath.events import Batch
-from fencepath.joins import View
-from fencepath.records import Flags
-from fencepath_cuda.events import StreamKind
-from fencepath_cuda.ordered import Ints, Ordered
+from fencepath.events import Batch, Column
+from fencepath.joins import Events
+from fencepath_cuda.captures import Captures
+from fencepath_cuda.drafts import ADDED
+from fencepath_cuda.events import NodeKind, StreamKind
+from fencepath_cuda.graphs import Graphs
+from fencepath_cuda.ordered import Ints, Ordered, most_so_far, ranges
+from fencepath_cuda.rows import FOREVER, RECORD, SUBMITTING, SYNCHRONIZING, WAIT_EVENT, Mask, Rows
 
-__all__ = ["FOREVER", "SUBMITTING", "WAIT_EVENT", "Mask", "OperationCache", "Operations", "Rows"]
+__all__ = ["MOST_NODES", "Operations", "Records", "by_context", "knows_context"]
 
-Mask = npt.NDArray[np.bool_]
+MOST_NODES = 2_000_000
+"""Operations that launches of graphs become in all; launches beyond that stay one operation each."""
+MOST_PAIRS = 4096
+"""First times last nodes of a graph whose launches are expanded: as many edges lead from one launch to the next."""
 
-RECORD, WAIT_EVENT = "cuda.event.record", "cuda.stream.wait_event"
-SUBMITTING = (
-    "cuda.launch",
-    "cuda.graph.launch",
-    "cuda.host_func",
-    "cuda.memcpy",
-    "cuda.memcpy.async",
-    "cuda.memset",
-    "cuda.malloc",
-    "cuda.free",
-    RECORD,
-    WAIT_EVENT,
-)
-"""Kinds whose calls put an operation on the stream they name; of allocations only those in stream order name one."""
+INTERPROCESS = 4
+"""CU_EVENT_INTERPROCESS of cuda.h."""
 
-WAITING = ("cuda.stream.synchronize", "cuda.event.synchronize", "cuda.context.synchronize")
-
-FOREVER = np.iinfo(np.int64).max
-ENTRY_ONLY_LIMIT_NS = 1_000_000
-"""For how long the engine takes a call whose end was not recorded as running, at most (docs/contracts.md)."""
+_CONTEXTS = ("cuda.context.create", "cuda.context.set")
+_LAUNCH = SUBMITTING.index("cuda.graph.launch")
+_RECORD, _WAIT = SUBMITTING.index(RECORD), SUBMITTING.index(WAIT_EVENT)
 
 
-def _succeeded(batch: Batch) -> Mask:
-    """Whether each call is not known to have failed."""
-    if "returned" not in batch:  # the empty batch of a kind that was not recorded
-        return np.ones(len(batch), np.bool_)
-    ok: Mask = ~batch["returned"] | (batch["result"] == 0)
-    return ok
-
-
-class Rows(msgspec.Struct, frozen=True):
-    """Calls of some kinds, in columns.
+class Records(msgspec.Struct, frozen=True):
+    """Records of CUDA events, sorted by CUDA event and time.
 
     Attributes:
-        activity: activity index of each call.
-        begin: CLOCK_MONOTONIC in ns.
-        end: likewise; equal to `begin` where the end is not known.
-        returned: when the call is known to have come back: its end, or, where that was not recorded, when its thread made
-            the next of these calls; for ever if neither is known.
-        latest_end: the end that the engine gives the call at the latest: where it was not recorded, `returned` or 1 ms.
-        thread: entity, or NO_ENTITY; likewise `process`, `stream` and `event`.
-        stream_kind: see :class:`fencepath_cuda.events.StreamKind`.
-        code: position of the call's kind in what was asked for.
-        ok: not known to have failed.
-        done: returned, and with success.
+        operation: that makes the record.
+        item: that it is of; of a node, the launch of its graph.
+        alone: whether all records of the CUDA event that were begun before had come back when it began.
+        as_of: their order.
+        other: order of records that name no stream, such as those of a whole context.
+        other_until: until when those and the ones before of the same CUDA event were still being made.
     """
 
-    activity: Ints
-    begin: Ints
-    end: Ints
-    returned: Ints
-    latest_end: Ints
-    thread: Ints
-    process: Ints
-    stream: Ints
-    event: Ints
-    stream_kind: Ints
-    code: Ints
-    ok: Mask
-    done: Mask
+    operation: Ints
+    item: Ints
+    alone: Mask
+    as_of: Ordered
+    other: Ordered
+    other_until: Ints
 
-    @classmethod
-    def read(cls, view: View, *kinds: str) -> Rows:
-        """Return all calls of `kinds`, kind after kind and each by time of return."""
-        batches = [view.batch(kind) for kind in kinds]
-        begin, end, thread = (_column(batches, name) for name in ("begin_ns", "time_ns", "thread"))
-        came_back: Mask = np.concatenate([_returned(batch) for batch in batches])
-        ok: Mask = np.concatenate([_succeeded(batch) for batch in batches])
-        returned = np.where(came_back, end, _next_of_thread(thread, begin))
-        entry_only = (_column(batches, "flags") & int(Flags.ENTRY_ONLY)) != 0
-        return cls(
-            activity=np.concatenate([view.activities(kind) for kind in kinds]),
-            begin=begin,
-            end=end,
-            returned=returned,
-            latest_end=np.where(entry_only, np.minimum(returned, begin + ENTRY_ONLY_LIMIT_NS), end),
-            thread=thread,
-            process=_column(batches, "process"),
-            stream=_column(batches, "stream"),
-            event=_column(batches, "event"),
-            stream_kind=_column(batches, "stream_kind", missing=StreamKind.NONE),
-            code=np.repeat(np.arange(len(kinds)), [len(batch) for batch in batches]),
-            ok=ok,
-            done=ok & came_back,
-        )
+    def before(self, event: Ints, time_ns: Ints, *, strictly: bool = False) -> Ints:
+        """Return where each CUDA event's last record begun by a time is, -1 for none."""
+        return self.as_of.last(event, time_ns, before=strictly)
 
-    def __len__(self) -> int:
-        return len(self.activity)
-
-    def keep(self, chosen: Mask | Ints) -> Rows:
-        """Return the rows that a mask or an index array selects."""
-        return Rows(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
-
-
-def _next_of_thread(thread: Ints, begin: Ints) -> Ints:
-    """When the thread of each call began its next one; for ever where there is none."""
-    order = np.lexsort((begin, thread))
-    following = np.append(begin[order][1:], FOREVER)
-    following[np.append(thread[order][1:] != thread[order][:-1], True)] = FOREVER
-    result = np.empty(len(begin), np.int64)
-    result[order] = following[: len(begin)]
-    return result
-
-
-def _returned(batch: Batch) -> Mask:
-    returned: Mask = batch["returned"] if "returned" in batch else np.zeros(len(batch), np.bool_)
-    return returned
-
-
-def _column(batches: Sequence[Batch], name: str, missing: int = NO_ENTITY) -> Ints:
-    return np.concatenate(
-        [batch[name].astype(np.int64) if name in batch else np.full(len(batch), missing, np.int64) for batch in batches]
-    )
+    def elsewhere(self, event: Ints, begin: Ints, end: Ints) -> Mask:
+        """Whether each CUDA event may have been recorded between two times without a stream."""
+        if not len(self.other_until):
+            return np.zeros(len(event), np.bool_)
+        at = self.other.last(event, end, before=True)
+        return np.asarray((at >= 0) & (self.other_until[at] > begin))
 
 
 class Operations:
@@ -147,110 +74,201 @@ class Operations:
     event never recorded it puts nothing there at all; it is counted and left out.
 
     Attributes:
-        rows: the calls, sorted by stream and begin.
-        records: the CUDA event records among them, sorted by CUDA event and begin.
+        items: the calls, sorted by stream and begin.
+        by_stream: their order; position i is item i.
+        records: of CUDA events.
+        graph: which of ``graphs.known`` each item runs, 0 for what is one operation.
+        first: first operation of each item.
+        item: item of each operation.
+        node: position of each operation in its graph, -1 if its item is one operation.
+        shared: CUDA events that others record too: another process, or graphs in a way that is not followed.
         captured: how many calls went into graphs instead.
         unbound: how many waits for a CUDA event found no record of it.
+        unexpanded: how many launches of known graphs stayed one operation.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, events: Events) -> None:
         # The waits are there for when their thread had come back from the call before.
-        rows = Rows.read(view, *SUBMITTING, *WAITING)
-        rows = rows.keep(rows.ok & (rows.stream != NO_ENTITY) & (rows.code < len(SUBMITTING)))
-        captured = _captured(view, rows)
-        self.captured = int(np.count_nonzero(captured))
-        rows = rows.keep(~captured) if self.captured else rows
-        self.records = _records(rows)
-        self._by_event = Ordered(self.records.event, self.records.begin)
-        waits = np.flatnonzero(rows.code == SUBMITTING.index(WAIT_EVENT))
-        unbound = waits[self.record_as_of(rows.event[waits], rows.begin[waits]) < 0]
-        self.unbound = len(unbound)
-        rows = rows.keep(np.delete(np.arange(len(rows)), unbound)) if self.unbound else rows
+        rows = Rows.read(events, *SUBMITTING, *SYNCHRONIZING)
+        rows = rows.keep(rows.ok & (rows.code < len(SUBMITTING)))
+        placeless = rows.keep((rows.stream == NO_ENTITY) & (rows.code == _RECORD) & (rows.event != NO_ENTITY))
+        rows = rows.keep(rows.stream != NO_ENTITY)
+        captures = Captures(events, rows)
+        self.graphs = Graphs(events, rows, captures)
+        run = captures.of_row < 0
+        self.captured = int(np.count_nonzero(~run))
+        rows = rows.keep(run) if self.captured else rows
+        graph, cut = self._graphs_of(rows)
+        unfollowed = [self._events_of(events, number, _RECORD) for number in cut]
+        bound = self._bound(events, rows, graph)
+        self.unbound = int(np.count_nonzero(~bound))
+        rows, graph = (rows.keep(bound), graph[bound]) if self.unbound else (rows, graph)
         self.by_stream = Ordered(rows.stream, rows.begin)
-        self.rows = rows.keep(self.by_stream.order)
-
-    def of(self, kind: str) -> Mask:
-        """Which operations are of a kind."""
-        mask: Mask = self.rows.code == SUBMITTING.index(kind)
-        return mask
-
-    def record_as_of(self, event: Ints, time_ns: Ints) -> Ints:
-        """Return where in :attr:`records` each CUDA event's last record begun by a time is, -1 for none."""
-        return self._by_event.last(event, time_ns)
-
-    def recorded_until(self, event: Ints, time_ns: Ints) -> Ints:
-        """Return the same of records begun before a time."""
-        return self._by_event.last(event, time_ns, before=True)
-
-
-def _records(rows: Rows) -> Rows:
-    records = rows.keep((rows.code == SUBMITTING.index(RECORD)) & (rows.event != NO_ENTITY))
-    return records.keep(np.lexsort((records.begin, records.event)))
-
-
-class OperationCache:
-    """Makes the operations of a view once for all rules of a run."""
-
-    def __init__(self) -> None:
-        self._view: View | None = None
-        self._operations: Operations | None = None
-
-    def of(self, view: View) -> Operations:
-        """Return the operations of `view`."""
-        if self._operations is None or self._view is not view:
-            self._view, self._operations = view, Operations(view)
-        return self._operations
-
-
-class _Windows:
-    """Times during which streams were being captured; those of one stream in one capture end together."""
-
-    def __init__(self, stream: Ints, from_ns: Ints, to_ns: Ints) -> None:
-        self.stream, self.from_ns, self.to_ns = stream, from_ns, to_ns
+        self.items, self.graph = rows.keep(self.by_stream.order), graph[self.by_stream.order]
+        sizes = np.array([len(known) for known in self.graphs.known], np.int64)[self.graph]
+        self.first = np.cumsum(sizes) - sizes
+        self.item = np.repeat(np.arange(len(self.items)), sizes)
+        self.node = np.where(self.graph[self.item] > 0, ranges(sizes), -1)
+        self.records = self._records(events, placeless)
+        self.shared = np.concatenate([_shared(events), *unfollowed])
 
     def __len__(self) -> int:
-        return len(self.stream)
+        return len(self.item)
 
-    def plus(self, other: _Windows) -> _Windows:
-        return _Windows(
-            np.concatenate([self.stream, other.stream]),
-            np.concatenate([self.from_ns, other.from_ns]),
-            np.concatenate([self.to_ns, other.to_ns]),
+    def _graphs_of(self, rows: Rows) -> tuple[Ints, list[int]]:
+        """Which graph each call runs; the earliest launches are expanded, as far as there is room. And which were not."""
+        graph = np.zeros(len(rows), np.int64)
+        launches = np.flatnonzero(rows.code == _LAUNCH)
+        launches = launches[np.argsort(rows.begin[launches], kind="stable")]
+        of, _ = self.graphs.launched(rows.process[launches], rows.row[launches], rows.begin[launches])
+        known = self.graphs.known
+        sizes = np.array([len(graph) for graph in known], np.int64)[of] * (of > 0)
+        pairs = np.array([len(graph.roots) * len(graph.leaves) for graph in known], np.int64)[of]
+        cut = ((np.cumsum(sizes) > MOST_NODES) | (pairs > MOST_PAIRS)) & (of > 0)
+        self.unexpanded = int(np.count_nonzero(cut))
+        graph[launches] = np.where(cut, 0, of)
+        return graph, np.unique(of[cut]).tolist()
+
+    def _bound(self, events: Events, rows: Rows, graph: Ints) -> Mask:
+        """Which calls put something on their stream that can be followed: all but waits without a record."""
+        bound = np.ones(len(rows), np.bool_)
+        waits = np.flatnonzero(rows.code == _WAIT)
+        event, begin, _, _ = self._naming(events, rows, graph, NodeKind.EVENT_RECORD)
+        bound[waits] = Ordered(event, begin).last(rows.event[waits], rows.begin[waits], before=True) >= 0
+        return bound
+
+    def _naming(self, events: Events, rows: Rows, graph: Ints, what: NodeKind) -> tuple[Ints, Ints, Ints, Ints]:
+        """CUDA event, begin, row and node of all that records or waits for one, be it a call or a node of a graph."""
+        code = _RECORD if what == NodeKind.EVENT_RECORD else _WAIT
+        direct = np.flatnonzero((rows.code == code) & (rows.event != NO_ENTITY))
+        found = [(rows.event[direct], rows.begin[direct], direct, np.zeros(len(direct), np.int64))]
+        for number in np.unique(graph[graph > 0]).tolist():
+            launches = np.flatnonzero(graph == number)
+            every = np.ones(len(launches), np.int64)
+            for node, event in self._nodes_naming(events, number, what, code):
+                found.append((event * every, rows.begin[launches], launches, node * every))
+        events_of, begins, rows_of, nodes = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        return events_of, begins, rows_of, nodes
+
+    def _nodes_naming(self, events: Events, number: int, what: NodeKind, code: int) -> list[tuple[int, int]]:
+        """Nodes of a graph that record or wait for a CUDA event, with that."""
+        known = self.graphs.known[number]
+        added, captured = events.batch("cuda.graph.node"), events.batch(SUBMITTING[code])
+        found: list[tuple[int, int]] = []
+        for node in np.flatnonzero((known.code == ADDED) | (known.code == code)).tolist():
+            row = int(known.row[node])
+            if known.code[node] == code:
+                found.append((node, int(captured["event"][row])))
+            elif int(added["node_kind"][row]) == what:
+                found.append((node, int(added["event"][row])))
+        return [(node, event) for node, event in found if event != NO_ENTITY]
+
+    def _events_of(self, events: Events, number: int, code: int) -> Ints:
+        return np.array(
+            [event for _, event in self._nodes_naming(events, number, NodeKind.EVENT_RECORD, code)], np.int64
         )
 
-    def until(self, stream: Ints, time_ns: Ints) -> Ints:
-        """Return the end of the capture each call falls in, -1 if it falls in none."""
-        if not len(self):
-            return np.full(len(stream), -1, np.int64)
-        ordered = Ordered(self.stream, self.from_ns)
-        at = ordered.last(stream, time_ns)
-        to_ns = np.where(at >= 0, self.to_ns[ordered.order][at], -1)
-        return np.where(to_ns >= time_ns, to_ns, -1)
+    def _records(self, events: Events, placeless: Rows) -> Records:
+        event, begin, item, node = self._naming(events, self.items, self.graph, NodeKind.EVENT_RECORD)
+        as_of = Ordered(event, begin)
+        item, node = item[as_of.order], node[as_of.order]
+        until = most_so_far(self.items.returned[item], as_of.first_of_key)
+        alone = as_of.first_of_key | (np.append(0, until[:-1])[: len(item)] <= as_of.time)
+        other = Ordered(placeless.event, placeless.begin)
+        other_until = most_so_far(placeless.returned[other.order], other.first_of_key)
+        return Records(self.first[item] + node, item, alone, as_of, other, other_until)
+
+    def event_waits(self, events: Events) -> tuple[Ints, Ints, Ints]:
+        """Return every operation that waits for a CUDA event: (CUDA event, item, operation)."""
+        event, _, item, node = self._naming(events, self.items, self.graph, NodeKind.EVENT_WAIT)
+        return event, item, self.first[item] + node
+
+    def firsts(self, items: Ints) -> tuple[Ints, Ints]:
+        """Return the operations with which each item begins, as pairs (place in `items`, operation)."""
+        return self._ends(items, [known.roots for known in self.graphs.known])
+
+    def lasts(self, items: Ints) -> tuple[Ints, Ints]:
+        """Return the operations with which each item ends, likewise."""
+        return self._ends(items, [known.leaves for known in self.graphs.known])
+
+    def _ends(self, items: Ints, ends: list[Ints]) -> tuple[Ints, Ints]:
+        sizes = np.array([len(nodes) for nodes in ends], np.int64)
+        begin = np.cumsum(sizes) - sizes
+        graph = self.graph[items]
+        place = np.repeat(np.arange(len(items)), sizes[graph])
+        node = np.concatenate(ends)[begin[graph[place]] + ranges(sizes[graph])]
+        return place, self.first[items[place]] + node
+
+    def between(self, cause: Ints, effect: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return what an order between items means for operations: pairs (place in `cause`, cause, effect)."""
+        place, last = self.lasts(cause)
+        again, first = self.firsts(effect[place])
+        return place[again], last[again], first
+
+    def inside(self) -> tuple[Ints, Ints]:
+        """Return the order within graphs, as pairs of operations (cause, effect)."""
+        causes, effects = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for number in np.unique(self.graph[self.graph > 0]).tolist():
+            known, first = self.graphs.known[number], self.first[self.graph == number]
+            causes.append((first[:, None] + known.cause[None, :]).ravel())
+            effects.append((first[:, None] + known.effect[None, :]).ravel())
+        return np.concatenate(causes), np.concatenate(effects)
+
+    def made_by(self) -> tuple[Ints, Ints]:
+        """Code and row of the call that says what each operation is: its own, or the one that made the node."""
+        code, row = self.items.code[self.item], self.items.row[self.item]
+        for number in np.unique(self.graph[self.graph > 0]).tolist():
+            known = self.graphs.known[number]
+            mine = self.graph[self.item] == number
+            code[mine], row[mine] = known.code[self.node[mine]], known.row[self.node[mine]]
+        return code, row
+
+    def next_begin(self) -> Ints:
+        """When the next item of the same stream began; for ever where there is none."""
+        begin = np.append(self.items.begin[1:], FOREVER)
+        begin[np.append(self.by_stream.first_of_key[1:], True)] = FOREVER
+        return begin[: len(self.items)]
 
 
-def _captured(view: View, rows: Rows) -> Mask:
-    """Which calls were captured: within their stream's capture, or on a stream that joined one by a CUDA event."""
-    windows = _origin_windows(view)
-    if not len(windows):
-        return np.zeros(len(rows), np.bool_)
-    waits, records = rows.keep(rows.code == SUBMITTING.index(WAIT_EVENT)), _records(rows)
-    record = Ordered(records.event, records.begin).last(waits.event, waits.begin)
-    waits, record = waits.keep(record >= 0), record[record >= 0]
-    while True:
-        until = windows.until(records.stream[record], records.begin[record])
-        joined = (until >= waits.begin) & (windows.until(waits.stream, waits.begin) < 0)
-        if not joined.any():
-            break
-        windows = windows.plus(_Windows(waits.stream[joined], waits.begin[joined], until[joined]))
-    return windows.until(rows.stream, rows.begin) >= 0
+def by_context(rows: Rows) -> Ints:
+    """Return what stands for the context of each call: of one that is not known, for all such of its process."""
+    return np.where(rows.context != NO_ENTITY, rows.context, -2 - rows.process)
 
 
-def _origin_windows(view: View) -> _Windows:
-    begins, ends = Rows.read(view, "cuda.graph.capture_begin"), Rows.read(view, "cuda.graph.capture_end")
-    begins = begins.keep(begins.ok & (begins.stream != NO_ENTITY))
-    # A capture ends even if ending it gives an error.
-    by_stream = Ordered(ends.stream, ends.begin)
-    at = by_stream.first_after(begins.stream, begins.begin)
-    to_ns = np.full(len(begins), FOREVER)
-    to_ns[at >= 0] = ends.end[by_stream.order[at[at >= 0]]]
-    return _Windows(begins.stream, begins.begin, to_ns)
+def knows_context(events: Events, rows: Rows) -> Mask:
+    """Whether it is known which context each call was in. A process of which less than two are known is taken to have one.
+
+    A stream from before the recording is taken to belong to the context that its caller has, which is no more than likely.
+    """
+    owner = np.concatenate([events.batch(kind)["process"] for kind in _CONTEXTS])
+    handle = np.concatenate([_contexts_of(events.batch(kind)) for kind in _CONTEXTS])
+    named = handle != 0
+    owners = np.unique(np.stack([owner[named].astype(np.uint64), handle[named]]), axis=1)[0].astype(np.int64)
+    several = np.unique(owners[1:][owners[1:] == owners[:-1]])
+    made = np.isin(rows.stream, events.batch("cuda.stream.create")["stream"])
+    guessed = (rows.context == NO_ENTITY) | ((rows.stream_kind == StreamKind.CREATED) & ~made)
+    return np.asarray(~(np.isin(rows.process, several) & guessed))
+
+
+def _contexts_of(changes: Batch) -> Column:
+    """Handles of contexts that calls made or gave to a thread, 0 for none."""
+    done = changes["returned"] & (changes["result"] == 0)
+    return np.where(done, changes["context_handle"], 0).astype(np.uint64)
+
+
+def _shared(events: Events) -> Ints:
+    """CUDA events that another process may record, or that nodes of graphs were changed to record, or not to record."""
+    creates, params, nodes = (
+        events.batch(kind) for kind in ("cuda.event.create", "cuda.graph.params", "cuda.graph.node")
+    )
+    params = params.take(params["event"] != NO_ENTITY)
+    changed = set(zip(params["process"].tolist(), params["node"].tolist(), strict=True))
+    of = zip(nodes["process"].tolist(), nodes["node"].tolist(), strict=True) if changed else ()
+    rows = [row for row, node in enumerate(of) if node in changed]
+    parts = (
+        creates["event"][(creates["event_flags"] & INTERPROCESS) != 0],
+        events.batch("cuda.event.export")["event"],
+        params["event"],
+        nodes["event"][np.array(rows, np.int64)],
+    )
+    return np.unique(np.concatenate(parts)).astype(np.int64)

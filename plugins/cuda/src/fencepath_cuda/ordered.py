@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ints", "Ordered"]
+__all__ = ["Ints", "Ordered", "least_from", "most_so_far", "ranges"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,7 +38,14 @@ class Ordered:
 
     def first_after(self, key: Ints, time: Ints) -> Ints:
         """Return the position of the first row of each key after each time."""
-        at = self._insertion(key, time, "right")
+        return self._first(key, time, "right")
+
+    def first_from(self, key: Ints, time: Ints) -> Ints:
+        """Return the position of the first row of each key at or after each time."""
+        return self._first(key, time, "left")
+
+    def _first(self, key: Ints, time: Ints, side: str) -> Ints:
+        at = self._insertion(key, time, side)
         found = at < len(self.key)
         found[found] = self.key[at[found]] == key[found]
         return np.where(found, at, -1)
@@ -51,3 +58,25 @@ class Ordered:
     def first_of_key(self) -> npt.NDArray[np.bool_]:
         """Whether each position is the first of its key."""
         return np.append(True, self.key[1:] != self.key[:-1]) if len(self.key) else np.empty(0, np.bool_)
+
+
+def most_so_far(values: Ints, first: npt.NDArray[np.bool_]) -> Ints:
+    """Return the most of each value and those before it in its group; groups begin where `first` is true."""
+    if not len(values):
+        return values
+    rank_of, rank = np.unique(values, return_inverse=True)
+    # Groups are laid one above the other, so that a running maximum never crosses from one to the next.
+    offset = np.cumsum(first) * (len(rank_of) + 1)
+    return np.asarray(rank_of[np.maximum.accumulate(rank + offset) - offset])
+
+
+def least_from(values: Ints, first: npt.NDArray[np.bool_]) -> Ints:
+    """Return the least of each value and those after it in its group; groups begin where `first` is true."""
+    last = np.append(first[1:], True)[: len(first)]
+    return -most_so_far(-values[::-1], last[::-1])[::-1]
+
+
+def ranges(sizes: Ints) -> Ints:
+    """Return 0, 1, … for each size, one after the other: ``[2, 0, 3]`` gives ``[0, 1, 0, 1, 2]``."""
+    total = int(sizes.sum())
+    return np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -1,43 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operations a wait for everything, or for a default stream, finds unfinished at the latest."""
+"""Which items a wait for a whole context, or for a default stream, finds unfinished at the latest."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fencepath_cuda.operations import FOREVER, Operations, Rows
-from fencepath_cuda.ordered import Ints
+from fencepath_cuda.operations import by_context
+from fencepath_cuda.ordered import Ints, ranges
+from fencepath_cuda.rows import Rows
 
-__all__ = ["last_before_waits", "next_begin"]
-
-
-def next_begin(operations: Operations) -> Ints:
-    """When the next operation of the same stream began; for ever where there is none."""
-    begin = np.append(operations.rows.begin[1:], FOREVER)
-    begin[np.append(operations.by_stream.first_of_key[1:], True)] = FOREVER
-    return begin[: len(operations.rows)]
+__all__ = ["last_before_waits"]
 
 
-def last_before_waits(rows: Rows, until: Ints, waits: Rows) -> tuple[Ints, Ints]:
-    """Pairs (row, wait) of operations with waits for everything in their process, by position.
+def last_before_waits(items: Rows, until: Ints, waits: Rows) -> tuple[Ints, Ints]:
+    """Pairs (item, wait) of items with waits for everything in their context, by position.
 
-    An operation is paired with the waits that begin from its own begin to `until`, as long as no earlier wait had come
-    back that began after the operation's call had: what that one waited for is finished.
+    An item is paired with the waits that begin from its own begin to `until`, as long as no earlier wait had come back that
+    began after the item's call had: what that one waited for is finished.
     """
-    found_rows: list[Ints] = [np.empty(0, np.int64)]
+    found_items: list[Ints] = [np.empty(0, np.int64)]
     found_waits: list[Ints] = [np.empty(0, np.int64)]
-    for process in np.unique(waits.process).tolist():
-        mine = np.flatnonzero(waits.process == process)
+    of_item, of_wait = by_context(items), by_context(waits)
+    for context in np.unique(of_wait).tolist():
+        mine = np.flatnonzero(of_wait == context)
         mine = mine[np.argsort(waits.begin[mine], kind="stable")]
-        ours = np.flatnonzero(rows.process == process)
-        first = np.searchsorted(waits.begin[mine], rows.begin[ours], "left")
+        ours = np.flatnonzero(of_item == context)
+        first = np.searchsorted(waits.begin[mine], items.begin[ours], "left")
         end = np.searchsorted(waits.begin[mine], until[ours], "left")
         settled = _settled_ns(waits.keep(mine))
-        count = np.maximum(np.minimum(end, np.searchsorted(settled, rows.returned[ours], "left")) - first, 0)
-        offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        found_rows.append(np.repeat(ours, count))
-        found_waits.append(mine[np.repeat(first, count) + offset])
-    return np.concatenate(found_rows), np.concatenate(found_waits)
+        count = np.maximum(np.minimum(end, np.searchsorted(settled, items.returned[ours], "left")) - first, 0)
+        found_items.append(np.repeat(ours, count))
+        found_waits.append(mine[np.repeat(first, count) + ranges(count)])
+    return np.concatenate(found_items), np.concatenate(found_waits)
 
 
 def _settled_ns(waits: Rows) -> Ints:

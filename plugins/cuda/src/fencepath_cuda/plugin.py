@@ -10,7 +10,7 @@ from fencepath import __version__
 from fencepath.calls import CallTable
 from fencepath.entities import EntityTracker
 from fencepath.events import Event
-from fencepath.joins import GraphRule, JoinRule
+from fencepath.joins import Derived, GraphRule, JoinRule
 from fencepath.plugin import (
     API_VERSION,
     Alternative,
@@ -29,8 +29,10 @@ from fencepath_cuda.decoder import CudaDecoder
 from fencepath_cuda.demo import SimulatedServer
 from fencepath_cuda.entities import CudaEntities
 from fencepath_cuda.events import EVENTS
+from fencepath_cuda.events.operation import Operation
 from fencepath_cuda.functions import TABLE, table_for
-from fencepath_cuda.rules import cuda_rules
+from fencepath_cuda.model import CudaModel
+from fencepath_cuda.rules import RUNTIME_RULES
 
 _BPF = Path(__file__).parent / "bpf" / "cuda.c"
 
@@ -43,14 +45,13 @@ def fencepath_layer() -> LayerInfo:
         title="calls of the CUDA driver and runtime APIs: launches, copies, waits, streams, CUDA events, graphs",
         version=__version__,
         api=API_VERSION,
-        status="no kernel names, contexts or nodes of graphs yet",
     )
 
 
 @hookimpl
 def fencepath_event_kinds() -> Sequence[type[Event]]:
     """Return the event classes."""
-    return EVENTS
+    return (*EVENTS, Operation)
 
 
 @hookimpl
@@ -82,8 +83,14 @@ def fencepath_entities() -> EntityTracker:
 
 @hookimpl
 def fencepath_rules() -> Sequence[JoinRule | GraphRule]:
-    """Return the join rules."""
-    return cuda_rules()
+    """Return the rules between calls."""
+    return RUNTIME_RULES
+
+
+@hookimpl
+def fencepath_derived() -> Derived:
+    """Return a new model of what the device had to do."""
+    return CudaModel()
 
 
 @hookimpl

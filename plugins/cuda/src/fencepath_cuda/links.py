@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links: what had to wait for what, before it becomes edges between activities."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from fencepath.entities import NO_ENTITY
+from fencepath.joins import Events
+from fencepath_cuda.ordered import Ints
+from fencepath_cuda.rows import FOREVER, Mask, Rows
+
+__all__ = ["Lost", "Order", "Waits", "is_sure"]
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Operations of which the second starts only after the first has finished.
+
+    Attributes:
+        cause: operation.
+        effect: operation.
+        sure: whether the calls are known to have taken effect in this order.
+        items: pairs of items of which the first is surely over, as a whole, before any of the second starts.
+        unmatched: effects of which no cause is known.
+    """
+
+    cause: Ints
+    effect: Ints
+    sure: Mask
+    items: tuple[Ints, Ints]
+    unmatched: int = 0
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Operations that had finished when a call came back.
+
+    Attributes:
+        cause: operation.
+        kind: of each call, as position in ``kinds``.
+        row: of each call, in its kind's batch.
+        end: when each call came back, CLOCK_MONOTONIC in ns; for ever if that is not known.
+        sure: whether it is known that the call waited for this operation.
+        kinds: kinds of the calls.
+        whole: whether all operations with which an item ends are causes of a call, if one of them is.
+        unmatched: calls of which no cause is known.
+    """
+
+    cause: Ints
+    kind: Ints
+    row: Ints
+    end: Ints
+    sure: Mask
+    kinds: tuple[str, ...]
+    whole: bool
+    unmatched: int = 0
+
+    @classmethod
+    def of(
+        cls, cause: Ints, calls: Rows, sure: Mask, kinds: tuple[str, ...], *, whole: bool, unmatched: int = 0
+    ) -> Waits:
+        """Make links to calls, row by row."""
+        end = np.where(calls.done, calls.end, FOREVER)
+        return cls(cause, calls.code, calls.row, end, sure, kinds, whole, unmatched)
+
+
+def is_sure(cause: Rows, effect: Rows) -> Mask:
+    """Whether each first call had surely done its work when the second began: it had come back, or they are one thread's.
+
+    The begin of a call says little of when it takes effect: its thread can be held up on the way.
+    """
+    same = (cause.thread == effect.thread) & (cause.thread != NO_ENTITY)
+    sure: Mask = same | (cause.returned <= effect.begin)
+    return sure
+
+
+class Lost:
+    """Windows of time in which calls of some kinds were lost, so that what follows from calls there is not sure."""
+
+    def __init__(self, events: Events, *kinds: str) -> None:
+        windows: npt.NDArray[np.int64] = events.lost(*kinds)
+        self._from = windows[:, 0]
+        self._reach = np.maximum.accumulate(windows[:, 1]) if len(windows) else windows[:, 1]
+
+    def between(self, begin: Ints, end: Ints) -> Mask:
+        """Whether something may be missing between two times."""
+        at = np.searchsorted(self._from, end, "right") - 1
+        if not len(self._from):
+            return np.zeros(len(begin), np.bool_)
+        return np.asarray((at >= 0) & (self._reach[at] >= begin))
+
+    def apart(self, key: Ints, time: Ints) -> Ints:
+        """Return keys that are equal only where the given ones are and nothing may be missing between the times."""
+        if not len(self._from):
+            return key
+        at = np.searchsorted(self._from, time, "right")
+        within = (at > 0) & (self._reach[at - 1] >= time)
+        return np.where(within, -2 - np.arange(len(key)), key * (len(self._from) + 1) + at)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.page import TITLES, markdown, table
+from benchmarks import gpu_decode
+from benchmarks.page import TITLES, markdown, sections_after, table
 from benchmarks.results import Result, Row, machine
 
 _LIMIT_S = 300
@@ -36,7 +37,7 @@ def main() -> int:
     result = run(given.only or list(TITLES), quick=given.quick)
     sys.stdout.write((msgspec.json.encode(result).decode() if given.json else table(result)) + "\n")
     if given.write is not None:
-        given.write.write_text(markdown(result))
+        given.write.write_text(markdown(result) + sections_after(given.write, [gpu_decode.TITLE]))
     return 1 if result.failed else 0
 
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from benchmarks.results import Result, Row
 
-__all__ = ["TITLES", "markdown", "number", "table"]
+__all__ = ["TITLES", "markdown", "number", "put_section", "section", "sections_after", "table"]
 
 TITLES = {
     "drains": "Rings and recordings",
@@ -20,9 +21,9 @@ TITLES = {
 _HEAD = """\
 # Benchmarks
 
-Every figure on this page comes from one run of `python -m benchmarks --write docs/benchmarks.md`, as root; `make bench`
-measures the same and writes no page. Do not edit it by hand. Figures of two machines cannot be compared; ratios within
-one run can.
+The figures on this page come from one run of `python -m benchmarks --write docs/benchmarks.md`, as root (`make bench`
+measures the same and writes no page), those on a real GPU from one run of `python -m benchmarks.gpu_decode`. Do not edit it
+by hand. Figures of two machines cannot be compared; ratios within one run can.
 
 """
 
@@ -31,7 +32,7 @@ _NOTES = """
 
 Median, least and most are those of the rounds of this run. Variants that are compared take turns in every round, and a
 ratio is taken round by round. Required is what the design asks of the median; whether it holds is said, not enforced,
-since on a shared machine a single run is chance. There is no GPU in any of it: CUDA is simulated, down to the
+since on a shared machine a single run is chance. Above this there is no GPU in any of it: CUDA is simulated, down to the
 instructions under the probes. Shares of time that are wrongly categorised or unexplained are tested, not timed.
 """
 
@@ -84,24 +85,32 @@ def _machine(result: Result) -> Iterator[str]:
 
 def _sections(result: Result) -> Iterator[str]:
     for name, rows in result.rows.items():
-        yield f"\n## {TITLES.get(name, name)}\n"
-        yield "| what | median | least | most | unit | rounds | required |"
-        yield "| --- | ---: | ---: | ---: | --- | ---: | --- |"
-        for row in rows:
-            cells = [
-                row.what,
-                number(row.middle),
-                number(row.least),
-                number(row.most),
-                row.unit,
-                str(row.rounds),
-                required(row),
-            ]
-            yield f"| {' | '.join(cells)} |"
-        notes = [f"- {row.what}: {row.note}." for row in rows if row.note]
-        if notes:
-            yield ""
-            yield from notes
+        yield section(TITLES.get(name, name), rows)
+
+
+def section(title: str, rows: Sequence[Row], said: str = "") -> str:
+    """A section of the page: a heading, what is `said` under it, and a table."""
+    lines = [f"\n## {title}\n", *([said, ""] if said else [])]
+    lines += ["| what | median | least | most | unit | rounds | required |"]
+    lines += ["| --- | ---: | ---: | ---: | --- | ---: | --- |"]
+    for row in rows:
+        figures = [number(row.middle), number(row.least), number(row.most)]
+        lines.append(f"| {' | '.join([row.what, *figures, row.unit, str(row.rounds), required(row)])} |")
+    notes = [f"- {row.what}: {row.note}." for row in rows if row.note]
+    return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def put_section(page: Path, title: str, text: str) -> None:
+    """Put a section at the end of a page, in the place of one of the same title."""
+    kept = page.read_text().split(f"\n## {title}\n")[0].rstrip("\n")
+    page.write_text(f"{kept}\n{text}\n")
+
+
+def sections_after(page: Path, titles: Sequence[str]) -> str:
+    """Return what a page has of sections with these titles, which others than its writer put there."""
+    text = page.read_text() if page.exists() else ""
+    found = [text.index(f"\n## {title}\n") for title in titles if f"\n## {title}\n" in text]
+    return text[min(found) :] if found else ""
 
 
 def _failed(result: Result) -> Iterator[str]:

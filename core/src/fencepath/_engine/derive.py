@@ -26,7 +26,10 @@ def derive(loaded: Loaded, registry: Registry, loss: Sequence[LossRow]) -> Deriv
     for plugin, maker in registry.collect("fencepath_derived"):
         if not any(kind in loaded.infos for kind in plugin.kinds):
             continue
-        batches: list[Batch] = registry.guard(plugin, "derive", partial(_made, plugin, maker, events, loaded), [])
+        make = partial(_made, plugin, maker, events, loaded)
+        batches: list[Batch] | None = registry.guard(plugin, "derive", make, None)
+        if batches is None:
+            continue
         loaded.infos.update({kind: plugin.kinds[kind].info for kind in _kinds(plugin, maker)})
         loaded.batches.update({batch.kind: batch for batch in batches if len(batch)})
         rules += [(plugin, rule) for rule in registry.guard(plugin, "derived rules", partial(_rules, maker), [])]

@@ -51,11 +51,12 @@ class EdgeTable:
         starts = self.order == ORDERS.index(Order.START_START)
         source = np.where(starts, table.begin[self.cause], table.end[self.cause])
         self.arrival = np.where(self.order == FINISH_FINISH, table.end[self.effect], table.begin[self.effect])
-        late = source - self.arrival
+        self.timed = ~(table.bounds[self.cause] | table.bounds[self.effect])
+        # bounds overlap as a matter of course: what finished by then may have been long before
+        late = np.where(self.timed, source - self.arrival, 0)
         self.back = np.where(late > error_ns, late, 0)
         self.error = np.where(late > 0, np.minimum(late, error_ns), 0)
         self.source = np.where(self.back == 0, np.minimum(source, self.arrival), source)
-        self.timed = ~(table.bounds[self.cause] | table.bounds[self.effect])
         self._by_effect = np.argsort(self.effect, kind="stable")
         self._effects = self.effect[self._by_effect]
         threads = table.thread[self.effect]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -127,14 +127,14 @@ def _violations(analysis: Analysis, path: Path) -> Iterator[Violation]:
 
 def segments_of(analysis: Analysis, path: Path) -> Iterator[Segment]:
     """Yield a path's segments, cut where a phase of the request begins or ends."""
-    names: dict[int, tuple[str, str, str, tuple[str, ...]]] = {}
+    names: dict[int, _Names] = {}
     rules = analysis.walker.rules
     for begin, end, category, activity, thread, confidence, rule, error, ambiguous in zip(
         *(column.tolist() for column in path.columns), strict=True
     ):
         if activity not in names:
             names[activity] = _names(analysis, activity)
-        layer, name, activity_id, entities = names[activity]
+        named = names[activity]
         owner = (analysis.entity_text(thread),) if thread != NO_ENTITY else ()
         for from_ns, to_ns, phase in _phases(path.request, begin, end):
             yield Segment(
@@ -143,21 +143,36 @@ def segments_of(analysis: Analysis, path: Path) -> Iterator[Segment]:
                 category=CATEGORIES[category],
                 phase=phase,  # type: ignore[arg-type]  # a marked phase is one of the literals
                 ambiguous=bool(ambiguous),
-                layer=layer,
-                activity=name,
-                activity_id=activity_id,
-                entities=tuple(dict.fromkeys((*owner, *entities))),
+                layer=named.layer,
+                activity=named.activity,
+                activity_id=named.id,
+                entities=tuple(dict.fromkeys((*owner, *named.entities))),
+                waited_for=named.waited_for,
+                waited_for_id=named.waited_for_id,
                 rule=rules[rule] if rule >= 0 else None,
                 confidence=Confidence(CONFIDENCES[confidence]),
                 error_ns=error,
             )
 
 
-def _names(analysis: Analysis, activity: int) -> tuple[str, str, str, tuple[str, ...]]:
+class _Names(NamedTuple):
+    """How an activity is called, and what it waited for."""
+
+    layer: str = ""
+    activity: str = ""
+    id: str = ""
+    entities: tuple[str, ...] = ()
+    waited_for: str = ""
+    waited_for_id: str = ""
+
+
+def _names(analysis: Analysis, activity: int) -> _Names:
     if activity < 0:
-        return "", "", "", ()
-    table = analysis.table
-    return table.locate(activity)[0].split(".")[0], table.name(activity), table.id(activity), table.entities(activity)
+        return _Names()
+    table, cause = analysis.table, analysis.walker.waited_for(activity)
+    layer = table.locate(activity)[0].split(".")[0]
+    named = (table.name(cause), table.id(cause)) if cause >= 0 else ("", "")
+    return _Names(layer, table.name(activity), table.id(activity), table.entities(activity), *named)
 
 
 def _phases(request: Request, begin: int, end: int) -> Iterator[tuple[int, int, str]]:

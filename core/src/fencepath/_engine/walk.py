@@ -263,6 +263,11 @@ class Walker:
         builder.add(begin, end, category, activity, thread, confidence, rule)
         return named
 
+    def waited_for(self, activity: int) -> int:
+        """The work with bounds for times that an activity is known to have waited for, -1 if none is known."""
+        edge = int(self._completion[activity])
+        return int(self._edges.cause[edge]) if edge >= 0 else -1
+
     def _name_waits(self, activity: Ints, category: Ints, confidence: Ints, rule: Ints) -> None:
         """Say by which rule a wait is known to have waited for work whose times are bounds, and how surely."""
         edge = np.where(activity >= 0, self._completion[activity], -1) if len(self._completion) else activity

@@ -59,7 +59,10 @@ def _thread(run: Run, names: Mapping[str, str]) -> str:
 
 
 def _detail(run: Run, following: Run | None, names: Mapping[str, str]) -> str:
-    words = [run.longest.activity] if run.longest.activity else []
+    longest = run.longest
+    words = [longest.activity] if longest.activity else []
+    if longest.waited_for:
+        words = [f"{longest.activity} for {longest.waited_for}"]
     others = [(name, round(100 * ns / run.duration_ns)) for name, ns in run.categories.most_common(4)[1:]]
     shown = [f"{name} {per_cent}%" for name, per_cent in others if per_cent >= _WORTH_SAYING_PER_CENT]
     if shown:

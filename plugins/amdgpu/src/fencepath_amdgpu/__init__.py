@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer ``amdgpu``: command submission, memory moves and faults of amdgpu and amdkfd."""
+"""fencepath's layer ``amdgpu``: submissions, memory and faults of AMD's kernel drivers, amdgpu and amdkfd."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer ``i915``: requests and memory of Intel's i915 driver."""
+"""fencepath's layer ``i915``: requests and memory of Intel's driver for GPUs before Xe2."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer ``xe``: jobs, queues and memory of Intel's xe driver."""
+"""fencepath's layer ``xe``: jobs, queues and memory of Intel's driver for Xe GPUs."""

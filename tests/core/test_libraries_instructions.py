@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepath._libraries import InstructionClass, classify
+from fencepath._libraries import InstructionClass, classify, jump_target
 
 EMULATED = {
     "push %rax": "50",
@@ -64,3 +64,22 @@ def test_stepped(code: str) -> None:
 def test_long_nops_are_as_the_kernel_was_measured(code: str) -> None:
     assert classify(bytes.fromhex(code)) is InstructionClass.STEPPED
     assert classify(bytes.fromhex(code), long_nop=InstructionClass.EMULATED) is InstructionClass.EMULATED
+
+
+@pytest.mark.parametrize(
+    ("code", "target"),
+    [
+        ("e9 fb 0f 00 00", 0x2000),
+        ("f3 0f 1e fa e9 f7 0f 00 00", 0x2000),
+        ("eb 0e", 0x1010),
+        ("eb fe", 0x1000),
+        ("e9 fb ef ff ff", 0),
+        ("e8 fb 0f 00 00", -1),
+        ("55 e9 fb 0f 00 00", -1),
+        ("ff 25 00 00 00 00", -1),
+        ("e9 fb 0f 00", -1),
+        ("", -1),
+    ],
+)
+def test_where_a_jump_goes(code: str, target: int) -> None:
+    assert jump_target(bytes.fromhex(code), 0x1000) == target

@@ -24,6 +24,8 @@ from fencepath._libraries import (
     InstructionClass,
     MappedLibrary,
     cheapest_offset,
+    executable_mappings,
+    first_of_each,
     mapped_libraries,
     parse_maps,
 )
@@ -58,9 +60,18 @@ def test_maps_are_parsed() -> None:
     assert [(m.path_text, m.device, m.inode, m.offset, m.deleted) for m in found] == [
         ("/opt/a file", (0xFE, 1), 131, 0x1000, False),
         ("/usr/lib/libcuda.so.1", (0, 0x2B), 77, 0x2000, True),
+        ("", (0, 0), 0, 0, False),
         ("/memfd:jit", (0, 5), 12, 0, True),
         ("/opt/a file", (0xFE, 1), 131, 0x3000, False),
         ("/opt/new\nline", (0x103, 0x1A), 99, 0x3000, False),
+        ("[vdso]", (0, 0), 0, 0, False),
+    ]
+    assert [m.path_text for m in found if not m.is_file] == ["", "[vdso]"]
+    assert [m.path_text for m in first_of_each(found)] == [
+        "/opt/a file",
+        "/usr/lib/libcuda.so.1",
+        "/memfd:jit",
+        "/opt/new\nline",
     ]
     assert found[0].open_path == "/proc/9/map_files/55d4b000-55d4c000"
     assert found[0].file_offset(0x55D4B010) == 0x1010
@@ -73,6 +84,20 @@ def test_each_file_once() -> None:
     assert len({library.identity for library in mine}) == len(mine)
     assert any(library.name.startswith("libc.so") for library in mine)
     assert len(mapped_libraries(os.getpid(), once=False)) >= len(mine)
+
+
+def test_a_path_with_bytes_that_end_lines_elsewhere() -> None:
+    """Only a newline ends a line of the file."""
+    text = "10000-20000 r-xp 00000000 fe:01 9 /tmp/a\x0b\x1c\u2028\udcff.so\n"
+    (found,) = parse_maps(text, 9)
+    assert found.path_text == "/tmp/a\x0b\x1c\u2028\udcff.so"
+    assert found.shown == "/tmp/a\x0b\x1c\u2028\\xff.so"
+
+
+def test_memory_that_is_executable_is_there() -> None:
+    named = {mapping.path_text: mapping for mapping in executable_mappings(os.getpid())}
+    assert not named["[vdso]"].is_file
+    assert not any(library.path_text == "[vdso]" for library in mapped_libraries(os.getpid()))
 
 
 def test_dead_process_is_a_wrong_use() -> None:

@@ -15,13 +15,16 @@ from fencepath._syscalls.btf import member_offsets
 from fencepath.errors import MachineError
 from fencepath.syscalls import (
     ANY_MINOR,
+    FOUND,
     Argument,
     DeviceClass,
     Devices,
+    Equals,
     IoctlDecoder,
     Read,
     SyscallProbe,
     SyscallTable,
+    Wrapped,
     device_number,
     is_32_bit,
     open_devices,
@@ -115,14 +118,49 @@ def test_rows_are_numbered_within_their_kind() -> None:
 def test_rows_are_the_structs_of_the_header() -> None:
     table = SyscallTable([NVIDIA], [CONTROL])
     row = table.row_bytes(0, 9)
-    assert len(row) == 8 + 8 * 8
-    assert struct.unpack_from("<HHI", row) == (9, 0, 0)
-    # how (memory), argument, size, reserved, offset, via
-    assert struct.unpack_from("<BBBBHH", row, 8) == (2, 2, 4, 0, 8, 0)
-    assert not any(row[16:])
+    assert len(row) == 16 + 8 * 8
+    # kind, how, function; offsets of the number that selects, and of a wrapped request
+    assert struct.unpack_from("<HHIHHHH", row) == (9, 0, 0, 0, 0, 0, 0)
+    # how (memory), argument, size, flags, offset, via
+    assert struct.unpack_from("<BBBBHH", row, 16) == (2, 2, 4, 0, 8, 0)
+    assert not any(row[24:])
     ((key, value),) = table.matches
-    assert struct.unpack("<HBBI", key) == (0, 1, 2, 0x462A)
+    assert struct.unpack("<HBBII", key) == (0, 1, 2, 0x462A, 0)
     assert value == bytes(4)
+
+
+ALLOC = IoctlDecoder("nvidia.ioctl", "nvidia", "ALLOC", type=0x46, number=0x2B)
+
+
+def test_requests_are_told_apart_by_size_and_by_a_number_in_the_structure() -> None:
+    sized = IoctlDecoder("nvidia.ioctl", "nvidia", "ALLOC_48", type=0x46, number=0x2B, size=48)
+    local = IoctlDecoder("a.b", "nvidia", "LOCAL", type=0x46, number=0x2B, size=48, where=Equals(12, 0x40))
+    table = SyscallTable([NVIDIA], [ALLOC, sized, local])
+    keys = {struct.unpack("<I", value)[0]: struct.unpack("<HBBII", key) for key, value in table.matches}
+    assert keys == {0: (0, 1, 2, 0x462B, 0), 1: (0, 1, 3, 0x30462B, 0), 2: (0, 1, 4, 0x40, 1)}
+    hows = [struct.unpack_from("<HHIHHHH", table.row_bytes(index, 5))[1:4:2] for index in range(3)]
+    # how (selects), and where the number is; of the sized one alone
+    assert hows == [(0, 0), (1, 12), (0, 0)]
+
+
+def test_row_of_what_carries_another_request() -> None:
+    carrier = IoctlDecoder("a.b", "nvidia", "XFER", type=0x46, number=0xD3, wraps=Wrapped(number=1, size=4, pointer=8))
+    table = SyscallTable([NVIDIA], [carrier])
+    assert struct.unpack_from("<HHIHHHH", table.row_bytes(0, 5)) == (5, 2, 0, 0, 1, 4, 8)
+
+
+def test_what_tells_the_device_of_a_call() -> None:
+    map_ = SyscallProbe("a.map", "mmap", device="nvidia", fd=4, maps=True)
+    unmap = SyscallProbe("a.unmap", "munmap", device="nvidia", address=0)
+    poll = SyscallProbe(
+        "a.poll", "poll", device="nvidia", fds=0, values=(Read("events", "u16", 4, argument=FOUND, nullable=True),)
+    )
+    anybody = SyscallProbe("b.poll", "poll")
+    table = SyscallTable([NVIDIA], [CONTROL], [map_, unmap, poll, anybody])
+    assert table.sources == {"ioctl": ("fd", 0), "mmap": ("fd", 4), "munmap": ("address", 0), "poll": ("fds", 0)}
+    assert table.syscalls == {"ioctl": 0, "mmap": 4, "munmap": None, "poll": None}
+    assert [struct.unpack_from("<HH", table.row_bytes(index, 0))[1] for index in (1, 2, 3)] == [4, 8, 0]
+    assert struct.unpack_from("<BBBBHH", table.row_bytes(3, 0), 16) == (2, 6, 2, 1, 4, 0)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +178,27 @@ def test_rows_are_the_structs_of_the_header() -> None:
         ([IoctlDecoder("a.b", "nvidia", "X", values=(Read("v", "s32", 0),))], "is not one of"),
         ([IoctlDecoder("a.b", "nvidia", "X", values=(Read("v", "u32", 1 << 16),))], "at most 65535"),
         ([IoctlDecoder("a.b", "nvidia", "X", values=(Argument("v", 6),))], "no argument 6"),
+        ([IoctlDecoder("a.b", "nvidia", "X", values=(Read("v", "u32", 0, argument=6),))], "no argument 6"),
+        ([IoctlDecoder("a.b", "nvidia", "X", size=8)], "a size goes with type and number"),
+        ([IoctlDecoder("a.b", "nvidia", "X", type=1, number=1, size=1 << 14)], "at most 16383"),
+        ([IoctlDecoder("a.b", "nvidia", "X", type=1, number=1, where=Equals(0, 1))], "is needed for all other numbers"),
+        ([IoctlDecoder("a.b", "nvidia", "X", wraps=Wrapped(0, 4, 8))], "has type and number"),
+        ([IoctlDecoder("a.b", "nvidia", "X", type=1, number=1, wraps=Wrapped(0, 4, 1 << 16))], "at most 65535"),
+        (
+            [
+                ALLOC,
+                IoctlDecoder("a.b", "nvidia", "X", type=0x46, number=0x2B, where=Equals(8, 1)),
+                IoctlDecoder("a.b", "nvidia", "Y", type=0x46, number=0x2B, where=Equals(12, 1)),
+            ],
+            "look at another offset",
+        ),
+        (
+            [
+                IoctlDecoder("a.b", "nvidia", "W", type=1, number=1, wraps=Wrapped(0, 4, 8)),
+                IoctlDecoder("a.b", "nvidia", "X", type=1, number=1, where=Equals(0, 1)),
+            ],
+            "cannot both carry",
+        ),
     ],
 )
 def test_contradictions_are_refused(entries: list[IoctlDecoder], why: str) -> None:
@@ -157,6 +216,8 @@ def test_contradictions_are_refused(entries: list[IoctlDecoder], why: str) -> No
             "is argument 0 elsewhere",
         ),
         ([SyscallProbe("a.b", "read"), SyscallProbe("a.c", "read")], "asked for twice"),
+        ([SyscallProbe("a.b", "poll", device="nvidia", fd=0, fds=0)], "give one of fd, fds"),
+        ([SyscallProbe("a.b", "mmap", maps=True)], "only a call on an fd of a device class"),
     ],
 )
 def test_contradictory_probes_are_refused(probes: list[SyscallProbe], why: str) -> None:

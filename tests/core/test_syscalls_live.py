@@ -20,20 +20,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.core.syscall_session import Session, tracing
 
 from fencepath._bpf.losses import Stage
-from fencepath._bpf.rings import Rings
-from fencepath._bpf.shared import Shared
-from fencepath.records import Flags, Records
+from fencepath.records import Flags
 from fencepath.syscalls import (
+    ARRAY_FDS,
+    FOUND,
     Argument,
     DeviceClass,
     Devices,
+    Equals,
     IoctlDecoder,
     Read,
     SyscallProbe,
     SyscallTable,
-    SyscallTracer,
+    Wrapped,
     device_number,
     is_32_bit,
     syscall_layout,
@@ -63,41 +65,6 @@ def opened(path: str) -> Generator[int, None, None]:
         yield fd
     finally:
         os.close(fd)
-
-
-class Session:
-    """A tracer with this process as its target."""
-
-    def __init__(self, table: SyscallTable, *, calls: int = 64, devices: Devices | None = None) -> None:
-        numbers = {kind: number for number, kind in enumerate(table.kinds, 5)}
-        self._kinds = {number: kind for kind, number in numbers.items()}
-        self.numbers = numbers
-        self.shared = Shared(numbers, rings=Rings(4 << 20), self_tgid=0)
-        self.tracer = SyscallTracer(table, self.shared, numbers, calls=calls, devices=devices)
-        self.target(os.getpid())
-
-    def target(self, pid: int) -> None:
-        self.shared.tgids.update(struct.pack("I", pid), bytes(4))
-
-    def records(self, kind: str, tid: int | None = None) -> Records:
-        rows = [row.tobytes() for batch in self.shared.rings.drain() for row in batch.rows]
-        found = np.frombuffer(b"".join(row[:128] for row in rows), dtype=syscall_layout(kind).dtype)
-        found = found[found["kind"] == self.numbers[kind]]
-        own: Records = found[found["tid"] == (threading.get_native_id() if tid is None else tid)]
-        return own
-
-    def lost(self, kind: str, stage: Stage) -> int:
-        return int(self.shared.losses.snapshot()[:, self.numbers[kind], stage].sum())
-
-
-@contextlib.contextmanager
-def tracing(table: SyscallTable, *, calls: int = 64, devices: Devices | None = None) -> Generator[Session, None, None]:
-    session = Session(table, calls=calls, devices=devices)
-    try:
-        yield session
-    finally:
-        session.tracer.close()
-        session.shared.close()
 
 
 def start_target(session: Session, script: str) -> subprocess.Popen[bytes]:
@@ -239,6 +206,191 @@ def test_values_of_every_width_and_behind_a_pointer() -> None:
         ctypes.CDLL(None).ioctl(device, ctypes.c_ulong(0x99), outer)
         (record,) = session.records("random.ioctl")
     assert [int(v) for v in record["before"]] == [0xA5, 0x1234, 1 << 60, 0xDEADBEEF]
+
+
+def refused(fd: int, command: int, memory: ctypes.Array[ctypes.c_char] | int) -> None:
+    """An ioctl that the driver does not know."""
+    argument = memory if isinstance(memory, int) else ctypes.addressof(memory)
+    assert ctypes.CDLL(None).ioctl(fd, ctypes.c_ulong(command), ctypes.c_void_p(argument)) == -1
+
+
+def structure(format_: str, *values: int) -> ctypes.Array[ctypes.c_char]:
+    packed = struct.pack(format_, *values)
+    return ctypes.create_string_buffer(packed, len(packed))
+
+
+def command_of(number: int, size: int) -> int:
+    """_IOWR('F', number, size)."""
+    return 3 << 30 | size << 16 | 0x46 << 8 | number
+
+
+def rows_of(kind: str, number: int, *names: str) -> list[IoctlDecoder]:
+    """Decoders of one request: the first for all that is not told apart, the second by size, the others by a number."""
+    value = Read("first", "u32", 0)
+    return [
+        IoctlDecoder(kind, "random", names[0], type=0x46, number=number, values=(value,)),
+        IoctlDecoder(kind, "random", names[1], type=0x46, number=number, size=48, values=(value,)),
+        *(
+            IoctlDecoder(
+                kind, "random", name, type=0x46, number=number, size=48, where=Equals(12, word), values=(value,)
+            )
+            for word, name in enumerate(names[2:], 0x40)
+        ),
+    ]
+
+
+def test_requests_by_size_and_by_a_number_in_their_structure() -> None:
+    table = SyscallTable([RANDOM], rows_of("random.ioctl", 0x2B, "any", "sized", "forty", "forty-one"))
+    with tracing(table) as session, opened("/dev/urandom") as device:
+        for size, number in ((48, 0x40), (48, 0x41), (48, 0x42), (40, 0x40)):
+            refused(device, command_of(0x2B, size), structure("<IIII", 7 * number, 0, 0, number))
+        refused(device, command_of(0x2B, 48), 8)
+        records = session.records("random.ioctl")
+    assert list(records["function"]) == [2, 3, 1, 0, 1]
+    assert [int(r["before"][0]) for r in records] == [7 * 0x40, 7 * 0x41, 7 * 0x42, 7 * 0x40, 0]
+    assert list(records["flags"]) == [Flags.TASK] * 4 + [Flags.TASK | Flags.READ_FAULT]
+
+
+def test_request_that_another_one_carries() -> None:
+    carrier = IoctlDecoder(
+        "random.ioctl",
+        "random",
+        "carrier",
+        type=0x46,
+        number=211,
+        wraps=Wrapped(number=0, size=4, pointer=8),
+        values=(Read("number", "u32", 0),),
+    )
+    rest = IoctlDecoder("random.ioctl", "random", "rest")
+    table = SyscallTable([RANDOM], [*rows_of("random.ioctl", 0x2B, "any", "sized", "forty"), carrier, rest])
+    inner = structure("<IIII", 1234567, 0, 0, 0x40)
+    at = ctypes.addressof(inner)
+    carried = [(0x2B, 48), (0x2B, 20000), (0x77, 16), (211, 16), (0x12B, 48)]
+    with tracing(table) as session, opened("/dev/urandom") as device:
+        for number, size in carried:
+            refused(device, command_of(211, 16), structure("<IIQ", number, size, at))
+        refused(device, command_of(211, 16), 8)
+        records = session.records("random.ioctl")
+    # By size and the number in it, by number alone, unknown, carried by its own kind, no number, unreadable.
+    assert list(records["function"]) == [2, 0, 4, 3, 3, 3]
+    wrapper = command_of(211, 16)
+    assert list(records["command"]) == [
+        command_of(0x2B, 48),
+        command_of(0x2B, 16383),
+        command_of(0x77, 16),
+        wrapper,
+        wrapper,
+        wrapper,
+    ]
+    assert list(records["argument"][:3]) == [at] * 3
+    assert [int(r["before"][0]) for r in records] == [1234567, 1234567, 0, 211, 0x12B, 0]
+    assert bool(records["flags"][5] & Flags.READ_FAULT)
+
+
+def test_pointer_of_0_may_be_no_fault() -> None:
+    values = (Read("size", "u64", 8, via=16, nullable=True), Read("own", "u32", 0))
+    decoder = IoctlDecoder("random.ioctl", "random", "made", command=0x99, values=values)
+    strict = IoctlDecoder("random.ioctl", "random", "strict", command=0x98, values=(Read("size", "u64", 8, via=16),))
+    inner = structure("<QQ", 0, 4099)
+    with tracing(SyscallTable([RANDOM], [decoder, strict])) as session, opened("/dev/urandom") as device:
+        for command, pointer in ((0x99, ctypes.addressof(inner)), (0x99, 0), (0x99, 8), (0x98, 0)):
+            refused(device, command, structure("<QQQ", 5, 0, pointer))
+        records = session.records("random.ioctl")
+    assert [int(r["before"][0]) for r in records] == [4099, 0, 0, 0]
+    assert [bool(flags & Flags.READ_FAULT) for flags in records["flags"].tolist()] == [False, False, True, True]
+    assert [int(r["before"][1]) for r in records[:3]] == [5, 5, 5]
+
+
+class PollFd(ctypes.Structure):
+    fd: int
+    events: int
+    revents: int
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+POLL_VALUES = (
+    Argument("timeout_ms", 2),
+    Read("events", "u16", 4, argument=FOUND),
+    Read("revents", "u16", 6, argument=FOUND, when="return"),
+)
+
+
+def poll(*fds: int, timeout_ms: int = 0) -> int:
+    array = (PollFd * len(fds))(*(PollFd(fd, select.POLLIN, 0) for fd in fds))
+    return int(ctypes.CDLL(None).poll(array, ctypes.c_ulong(len(fds)), timeout_ms))
+
+
+def test_polls_by_the_fds_of_their_array() -> None:
+    table = SyscallTable(
+        [RANDOM], probes=[SyscallProbe("random.poll", "poll", device="random", fds=0, values=POLL_VALUES)]
+    )
+    left, right = socket.socketpair()
+    with tracing(table) as session, left, right, opened("/dev/urandom") as device:
+        quiet = left.fileno()
+        ready = [
+            poll(device, timeout_ms=11),
+            poll(-1, 999_999, quiet, device, device, timeout_ms=13),
+            # no such device among them, or beyond what is looked at
+            poll(quiet),
+            poll(*[quiet] * ARRAY_FDS, device),
+            poll(*[quiet] * (ARRAY_FDS - 1), device, timeout_ms=17),
+        ]
+        records = session.records("random.poll")
+    assert set(records["fd"]) == {device}
+    assert set(records["device"]) == {device_number(1, 9)}
+    assert [int(r["before"][0]) for r in records] == [11, 13, 17]
+    assert list(records["status"]) == [ready[0], ready[1], ready[4]]
+    assert {int(r["before"][1]) for r in records} == {select.POLLIN}
+    assert all(int(r["after"][0]) & select.POLLIN for r in records)
+
+
+def test_polls_of_a_device_and_of_anything_else_are_two_kinds() -> None:
+    own = SyscallProbe("random.poll", "poll", device="random", fds=0)
+    rest = SyscallProbe("host.poll", "poll", values=(Argument("count", 1),))
+    left, right = socket.socketpair()
+    with tracing(SyscallTable([RANDOM], probes=[own, rest])) as session, left, right, opened("/dev/urandom") as device:
+        poll(left.fileno(), device)
+        poll(left.fileno())
+        rows = [row for batch in session.shared.rings.drain() for row in batch.rows]
+        kinds = [int.from_bytes(row[16:18].tobytes(), "little") for row in rows]
+    assert kinds == [session.numbers["random.poll"], session.numbers["host.poll"]]
+
+
+def test_mappings_of_a_device_are_followed_to_their_end() -> None:
+    map_ = SyscallProbe("zero.map", "mmap", device="zero", fd=4, maps=True, values=(Argument("length", 1),))
+    unmap = SyscallProbe(
+        "zero.unmap", "munmap", device="zero", address=0, values=(Argument("address", 0), Argument("length", 1))
+    )
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    private, read = 2, 1
+
+    def mapped(fd: int, pages: int) -> int:
+        return int(libc.mmap(None, ctypes.c_size_t(4096 * pages), read, private, fd, ctypes.c_long(0)))
+
+    def unmapped(address: int, pages: int) -> int:
+        return int(libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(4096 * pages)))
+
+    with tracing(SyscallTable([ZERO], probes=[map_, unmap])) as session, opened("/dev/zero") as zero:
+        file = os.memfd_create("other")
+        os.ftruncate(file, 4096)
+        one, two, other = mapped(zero, 3), mapped(zero, 5), mapped(file, 1)
+        assert unmapped(other, 1) == 0
+        assert unmapped(one + 1, 3) == -1
+        assert unmapped(one, 3) == 0
+        # what lies there now is no mapping of the device
+        assert unmapped(one, 3) == 0
+        assert unmapped(two, 5) == 0
+        os.close(file)
+        rows = [row.tobytes() for batch in session.shared.rings.drain() for row in batch.rows]
+        found = np.frombuffer(b"".join(rows), dtype=syscall_layout("x").dtype)
+    maps = found[found["kind"] == session.numbers["zero.map"]]
+    unmaps = found[found["kind"] == session.numbers["zero.unmap"]]
+    assert list(maps["status"]) == [one, two]
+    assert [int(r["before"][0]) for r in maps] == [3 * 4096, 5 * 4096]
+    assert [(int(r["before"][0]), int(r["before"][1])) for r in unmaps] == [(one, 3 * 4096), (two, 5 * 4096)]
+    assert set(unmaps["device"]) == {device_number(1, 5)}
+    assert set(unmaps["fd"]) == {-1}
 
 
 def test_reads_and_writes_of_a_device_with_their_arguments() -> None:

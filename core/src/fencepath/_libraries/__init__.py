@@ -5,25 +5,43 @@ from __future__ import annotations
 
 from fencepath._libraries.cache import ImageCache
 from fencepath._libraries.elf import ElfImage, NotElfError
-from fencepath._libraries.instructions import InstructionClass, ProbePoint, cheapest_offset, classify
-from fencepath._libraries.maps import MappedLibrary, mapped_libraries, parse_maps
+from fencepath._libraries.heads import FileHead, read_head
+from fencepath._libraries.instructions import (
+    JUMP_BYTES,
+    InstructionClass,
+    ProbePoint,
+    cheapest_offset,
+    classify,
+    jump_target,
+)
+from fencepath._libraries.maps import MappedLibrary, executable_mappings, first_of_each, mapped_libraries, parse_maps
+from fencepath._libraries.names import FoundName, Registering, find_names
 from fencepath._libraries.search import FoundLibrary, find_known, interpreter_of
 from fencepath._libraries.symbols import Symbol, SymbolTable
 
 __all__ = [
+    "JUMP_BYTES",
     "ElfImage",
+    "FileHead",
     "FoundLibrary",
+    "FoundName",
     "ImageCache",
     "InstructionClass",
     "MappedLibrary",
     "NotElfError",
     "ProbePoint",
+    "Registering",
     "Symbol",
     "SymbolTable",
     "cheapest_offset",
     "classify",
+    "executable_mappings",
     "find_known",
+    "find_names",
+    "first_of_each",
     "interpreter_of",
+    "jump_target",
     "mapped_libraries",
     "parse_maps",
+    "read_head",
 ]

@@ -36,7 +36,7 @@ class ImageCache:
             NotElfError: if it is no ELF file.
             MachineError: if it cannot be opened.
         """
-        opened = ElfImage(library.open(), library.path_text)
+        opened = ElfImage(library.open(), library.shown)
         key = opened.identity if opened.build_id else f"{opened.identity}:{library.identity}"
         kept = self._images.get(key)
         if kept is not None:

@@ -8,8 +8,10 @@ columns. A file is never read whole (libcuda has 100 MB): only its headers and t
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from io import BufferedReader
 from typing import Any, Self
 
@@ -18,6 +20,7 @@ import numpy.typing as npt
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
+from fencepath._libraries.notes import NOTE_LIMIT_BYTES, build_id_in
 from fencepath._libraries.symbols import Symbol, SymbolTable
 from fencepath.errors import FencepathError
 
@@ -26,10 +29,10 @@ __all__ = ["TABLE_LIMIT_BYTES", "ElfImage", "NotElfError"]
 TABLE_LIMIT_BYTES = 1 << 30
 """Largest table that is read. A libtorch_cuda with symbols has about 100 MB of names."""
 
-_NOTE_LIMIT_BYTES = 1 << 20
+_MOST_OFFSET = 1 << 62
+"""What a damaged file says can be more than the system takes."""
 _DYNAMIC_TEXT = {1: "needed", 14: "soname", 15: "rpath", 29: "runpath"}
 _DT_STRTAB, _DT_STRSZ = 5, 10
-_NT_GNU_BUILD_ID = 3
 
 
 class NotElfError(FencepathError):
@@ -74,6 +77,7 @@ class ElfImage:
             OSError: if it cannot be opened.
         """
         self.name = name or str(path)
+        self._tags: tuple[tuple[int, int], ...] = ()
         self._file: BufferedReader = open(path, "rb")  # noqa: SIM115, PTH123  # closed by close(); may be a descriptor
         try:
             self._elf: Any = ELFFile(self._file)
@@ -156,9 +160,52 @@ class ElfImage:
                 return address - segment.address + segment.offset
         return None
 
+    def address_at(self, offset: int) -> int | None:
+        """Return the virtual address of a file offset in an executable segment, or None if it lies in none."""
+        for segment in self.executable_segments:
+            if segment.offset <= offset < segment.offset + segment.file_size:
+                return offset - segment.offset + segment.address
+        return None
+
+    def data_offset(self, address: int) -> int | None:
+        """Return the file offset of a virtual address in any segment (older linkers put constants beside code), or None."""
+        try:
+            return self._any_offset(address)
+        except ValueError:
+            return None
+
+    @property
+    def executable_segments(self) -> tuple[Segment, ...]:
+        """Segments with code."""
+        return tuple(segment for segment in self._segments if segment.executable)
+
+    def dynamic_values(self, tags: Collection[int]) -> dict[int, int]:
+        """Return those of the dynamic section's entries that have one of these tags and are there."""
+        return {tag: value for tag, value in self._tags if tag in tags}
+
+    def read_table(self, address: int, size: int) -> bytes:
+        """Return what the file has for a virtual address.
+
+        Raises:
+            NotElfError: it is not there.
+        """
+        try:
+            return self._read(self._any_offset(address), size)
+        except ValueError as error:
+            raise NotElfError(self.name, str(error)) from error
+
+    def sections(self, prefix: str) -> Iterator[tuple[int, bytes]]:
+        """Yield address and contents of each section whose name begins so; nothing in a file without section headers."""
+        try:
+            for section in self._elf.iter_sections():
+                if section.name.startswith(prefix):
+                    yield int(section.header.sh_addr), self._read(section.header.sh_offset, section.header.sh_size)
+        except (ELFError, ValueError, KeyError, UnicodeError, AttributeError, TypeError) as error:
+            raise NotElfError(self.name, f"{prefix}: {error}") from error
+
     def read_code(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes at file offset `offset`."""
-        return os.pread(self._file.fileno(), size, offset)
+        return os.pread(self._file.fileno(), size, offset) if 0 <= offset < _MOST_OFFSET else b""
 
     @property
     def tables(self) -> Mapping[str, SymbolTable]:
@@ -216,6 +263,8 @@ class ElfImage:
     def _read_segments(self) -> Iterator[Segment]:
         for segment in self._elf.iter_segments("PT_LOAD"):
             header = segment.header
+            if max(header.p_vaddr, header.p_offset, header.p_filesz) >= _MOST_OFFSET:
+                raise ValueError(f"a segment of {header.p_filesz} bytes at {header.p_vaddr:#x} cannot be")
             yield Segment(header.p_vaddr, header.p_offset, header.p_filesz, bool(header.p_flags & 1))
 
     def _read_dynamic(self) -> dict[str, list[str]]:
@@ -225,16 +274,15 @@ class ElfImage:
             return found
         # Tags are read here as numbers: the names of a section's string table may be stripped, segments never are.
         raw = self._read(segment.header.p_offset, segment.header.p_filesz)
-        tags = np.frombuffer(raw[: len(raw) // 16 * 16], dtype="<u8").reshape(-1, 2)
-        values = {int(tag): int(value) for tag, value in tags if tag in (_DT_STRTAB, _DT_STRSZ)}
+        tags: list[tuple[int, int]] = list(struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]))
+        self._tags = tuple(itertools.takewhile(lambda pair: pair[0] != 0, tags))
+        values = self.dynamic_values((_DT_STRTAB, _DT_STRSZ))
         if _DT_STRTAB not in values:
             return found
         strings = self._read(self._any_offset(values[_DT_STRTAB]), values.get(_DT_STRSZ, 0))
-        for tag, value in tags:
-            if tag == 0:
-                break
-            if key := _DYNAMIC_TEXT.get(int(tag)):
-                found.setdefault(key, []).append(_text_at(strings, int(value)))
+        for tag, value in self._tags:
+            if key := _DYNAMIC_TEXT.get(tag):
+                found.setdefault(key, []).append(_text_at(strings, value))
         return found
 
     def _any_offset(self, address: int) -> int:
@@ -245,10 +293,9 @@ class ElfImage:
 
     def _read_build_id(self) -> str | None:
         for segment in self._elf.iter_segments("PT_NOTE"):
-            raw = self._read(segment.header.p_offset, min(segment.header.p_filesz, _NOTE_LIMIT_BYTES))
-            for name, kind, desc in _notes(raw, max(4, segment.header.p_align)):
-                if kind == _NT_GNU_BUILD_ID and name == b"GNU":
-                    return desc.hex()
+            raw = self._read(segment.header.p_offset, min(segment.header.p_filesz, NOTE_LIMIT_BYTES))
+            if (found := build_id_in(raw, segment.header.p_align)) is not None:
+                return found
         return None
 
     def _read_tables(self) -> Iterator[tuple[str, SymbolTable]]:
@@ -286,28 +333,14 @@ class ElfImage:
         return np.frombuffer(self._read(indices.header.sh_offset, indices.header.sh_size), dtype="<u2"), names
 
     def _read(self, offset: int, size: int) -> bytes:
-        if size > TABLE_LIMIT_BYTES:
-            raise ValueError(f"a table of {size} bytes is too large")
+        if size > TABLE_LIMIT_BYTES or offset >= _MOST_OFFSET:
+            raise ValueError(f"a table of {size} bytes at {offset} is too large")
         data = os.pread(self._file.fileno(), size, offset)
         while len(data) < size and (more := os.pread(self._file.fileno(), size - len(data), offset + len(data))):
             data += more
         if len(data) < size:
             raise ValueError("the file is cut")
         return data
-
-
-def _notes(raw: bytes, align: int) -> Iterator[tuple[bytes, int, bytes]]:
-    # PT_NOTE with 8-byte alignment holds GNU property notes only; name and content are padded to the alignment.
-    at = 0
-    while at + 12 <= len(raw):
-        name_size, desc_size, kind = (int.from_bytes(raw[at + 4 * i : at + 4 * i + 4], "little") for i in range(3))
-        desc_at = _up(at + 12 + name_size, align)
-        yield raw[at + 12 : at + 12 + name_size].rstrip(b"\0"), kind, raw[desc_at : desc_at + desc_size]
-        at = _up(desc_at + desc_size, align)
-
-
-def _up(value: int, align: int) -> int:
-    return -(-value // align) * align
 
 
 def _text_at(strings: bytes, at: int) -> str:

@@ -18,10 +18,12 @@ from fencepath._libraries.elf import ElfImage
 from fencepath._libraries.symbols import Symbol
 from fencepath.errors import MachineError
 
-__all__ = ["InstructionClass", "ProbePoint", "cheapest_offset", "classify"]
+__all__ = ["JUMP_BYTES", "InstructionClass", "ProbePoint", "cheapest_offset", "classify", "jump_target"]
 
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 _LONGEST = 15
+JUMP_BYTES = 9
+"""What :func:`jump_target` needs to see: an endbr64 and a jump."""
 _PREFIXES = frozenset(b"\x66\x67\xf2\xf3\x2e\x36\x3e\x26\x64\x65")
 
 
@@ -44,6 +46,11 @@ class ProbePoint(msgspec.Struct, frozen=True):
     offset: int
     instruction: InstructionClass
     moved: bool
+
+    @property
+    def function_offset(self) -> int:
+        """Where the function begins, bytes in the file."""
+        return self.offset - len(_ENDBR64) if self.moved else self.offset
 
 
 def classify(code: bytes, *, long_nop: InstructionClass = InstructionClass.STEPPED) -> InstructionClass:
@@ -86,6 +93,21 @@ def cheapest_offset(
         if behind is InstructionClass.EMULATED:
             return ProbePoint(symbol.offset + len(_ENDBR64), behind, moved=True)
     return ProbePoint(symbol.offset, classify(code, long_nop=long_nop), moved=False)
+
+
+def jump_target(code: bytes, offset: int) -> int:
+    """Return where the jump goes that x86-64 code consists of, after an endbr64 or not; -1 if it begins otherwise.
+
+    Args:
+        code: bytes from `offset` on; :data:`JUMP_BYTES` are enough.
+        offset: of the code. The result is in the same terms.
+    """
+    begin = len(_ENDBR64) if code.startswith(_ENDBR64) else 0
+    for opcode, width in ((0xE9, 4), (0xEB, 1)):
+        end = begin + 1 + width
+        if code[begin : begin + 1] == bytes([opcode]) and len(code) >= end:
+            return offset + end + int.from_bytes(code[begin + 1 : end], "little", signed=True)
+    return -1
 
 
 def _is_emulated(code: bytes) -> bool:

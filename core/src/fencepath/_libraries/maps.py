@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a process has mapped executable, from /proc/PID/maps."""
+"""What a process has mapped executable, from /proc/PID/maps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from fencepath.errors import MachineError, UsageError
 
-__all__ = ["MappedLibrary", "mapped_libraries", "parse_maps"]
+__all__ = ["MappedLibrary", "executable_mappings", "first_of_each", "mapped_libraries", "parse_maps"]
 
 _LINE = re.compile(
     r"(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<mode>[-rwxps]{4}) (?P<offset>[0-9a-f]+) "
@@ -22,17 +22,18 @@ _DELETED = " (deleted)"
 
 
 class MappedLibrary(msgspec.Struct, frozen=True):
-    """One executable mapping of a file in one process.
+    """One executable mapping in one process: of a file, or of memory alone (:attr:`is_file`).
 
     The path is only a name, and of the process's own mount namespace: the file behind it may have been replaced or be
     another one here. :attr:`open_path` leads to the mapped file itself.
 
     Attributes:
         pid: process, in the reader's pid namespace.
-        path_text: as /proc/PID/maps says, without `` (deleted)``; for showing only.
+        path_text: as /proc/PID/maps says, without `` (deleted)``; for showing only. Of memory alone ``""`` or what the
+            kernel calls it, such as ``[vdso]``.
         open_path: ``/proc/PID/map_files/START-END``; valid as long as the mapping is, and what a probe is attached to.
         device: major and minor of the file system.
-        inode: on it. With overlay or btrfs, `device` can differ from what stat says.
+        inode: on it; 0 of memory alone. With overlay or btrfs, `device` can differ from what stat says.
         start: first address.
         end: first address behind.
         offset: of `start` in the file, bytes.
@@ -52,9 +53,19 @@ class MappedLibrary(msgspec.Struct, frozen=True):
     build_id: str | None = None
 
     @property
+    def is_file(self) -> bool:
+        """Whether a file is behind it; one that is only in memory (memfd_create) counts as one."""
+        return self.inode != 0
+
+    @property
     def name(self) -> str:
         """Last part of the path; of a file that is only in memory, its name (memfd_create)."""
         return self.path_text.rsplit("/", 1)[-1].removeprefix("memfd:")
+
+    @property
+    def shown(self) -> str:
+        """The path for messages and facts, which cannot hold the bytes that a path may have."""
+        return self.path_text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
     @property
     def identity(self) -> tuple[int, int, int]:
@@ -85,24 +96,43 @@ class MappedLibrary(msgspec.Struct, frozen=True):
         except PermissionError:
             return self._open_by_root()
         except OSError as error:
-            raise MachineError(f"cannot open {self.path_text} of process {self.pid}: {error.strerror}") from error
+            raise MachineError(f"cannot open {self.shown} of process {self.pid}: {error.strerror}") from error
 
     def _open_by_root(self) -> int:
         path = f"/proc/{self.pid}/root{self.path_text}"
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise MachineError(f"cannot open {path}: {error.strerror}", "run as root") from error
+            raise MachineError(
+                f"cannot open {self.shown} of process {self.pid}: {error.strerror}", "run as root"
+            ) from error
         status = os.fstat(fd)
         if status.st_ino != self.inode:
             os.close(fd)
-            raise MachineError(f"{path} is no longer the file that process {self.pid} has mapped", "run as root")
+            raise MachineError(f"{self.shown} is no longer the file that process {self.pid} has mapped", "run as root")
         return fd
 
 
 def parse_maps(text: str, pid: int) -> tuple[MappedLibrary, ...]:
-    """Return the executable file mappings in the text of a maps file, in address order."""
-    return tuple(mapping for line in text.splitlines() if (mapping := _parse_line(line, pid)) is not None)
+    """Return the executable mappings in the text of a maps file, in address order."""
+    return tuple(mapping for line in text.split("\n") if (mapping := _parse_line(line, pid)) is not None)
+
+
+def executable_mappings(pid: int) -> tuple[MappedLibrary, ...]:
+    """Return everything that process `pid` has mapped executable, in address order; nothing of one that has ended.
+
+    Raises:
+        UsageError: if there is no such process.
+        MachineError: if its maps may not be read.
+    """
+    try:
+        # A path may hold any bytes but NUL and newline (which the kernel writes as \012).
+        text = Path(f"/proc/{pid}/maps").read_bytes().decode("utf-8", "surrogateescape")
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise UsageError(f"there is no process {pid}; give the pid of a running one") from error
+    except PermissionError as error:
+        raise MachineError(f"the maps of process {pid} may not be read", "run as root") from error
+    return parse_maps(text, pid)
 
 
 def mapped_libraries(pid: int, *, once: bool = True) -> tuple[MappedLibrary, ...]:
@@ -117,37 +147,36 @@ def mapped_libraries(pid: int, *, once: bool = True) -> tuple[MappedLibrary, ...
         UsageError: if there is no such process.
         MachineError: if its maps may not be read.
     """
-    try:
-        # A path may hold any bytes but NUL and newline (which the kernel writes as \012).
-        text = Path(f"/proc/{pid}/maps").read_bytes().decode("utf-8", "surrogateescape")
-    except (FileNotFoundError, ProcessLookupError) as error:
-        raise UsageError(f"there is no process {pid}; give the pid of a running one") from error
-    except PermissionError as error:
-        raise MachineError(f"the maps of process {pid} may not be read", "run as root") from error
-    found = parse_maps(text, pid)
-    return _first_of_each(found) if once else found
+    found = tuple(mapping for mapping in executable_mappings(pid) if mapping.is_file)
+    return first_of_each(found) if once else found
 
 
-def _first_of_each(mappings: Iterable[MappedLibrary]) -> tuple[MappedLibrary, ...]:
+def first_of_each(mappings: Iterable[MappedLibrary]) -> tuple[MappedLibrary, ...]:
+    """Return the first mapping of each file; those of memory alone are left out."""
     first: dict[tuple[int, int, int], MappedLibrary] = {}
     for mapping in mappings:
-        first.setdefault(mapping.identity, mapping)
+        if mapping.is_file:
+            first.setdefault(mapping.identity, mapping)
     return tuple(first.values())
 
 
 def _parse_line(line: str, pid: int) -> MappedLibrary | None:
-    match = _LINE.match(line)
-    # Inode 0: anonymous memory, [vdso] and the like. A memfd has an inode; reading it as ELF sorts it out.
-    if match is None or "x" not in match["mode"] or match["inode"] == "0" or not match["path"]:
+    # most of the thousands of lines that a large process has are not executable
+    if line[line.find(" ") + 3 : line.find(" ") + 4] != "x":
         return None
-    path = re.sub(r"\\012", "\n", match["path"])
-    deleted = path.endswith(_DELETED)
+    match = _LINE.match(line)
+    if match is None:
+        return None
+    path = re.sub(r"\\012", "\n", match["path"] or "")
+    # a file in no mount that can be seen has no path
+    inode = int(match["inode"]) if path else 0
+    deleted = inode != 0 and path.endswith(_DELETED)
     return MappedLibrary(
         pid=pid,
-        path_text=path.removesuffix(_DELETED),
+        path_text=path.removesuffix(_DELETED) if deleted else path,
         open_path=f"/proc/{pid}/map_files/{match['start']}-{match['end']}",
         device=(int(match["major"], 16), int(match["minor"], 16)),
-        inode=int(match["inode"]),
+        inode=inode,
         start=int(match["start"], 16),
         end=int(match["end"], 16),
         offset=int(match["offset"], 16),

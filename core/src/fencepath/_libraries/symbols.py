@@ -77,6 +77,7 @@ class SymbolTable:
         self._functions = np.flatnonzero(defined & (kind == _STT_FUNC) & (offsets >= 0))
         self._ifunc_entries = np.flatnonzero(defined & (kind == _STT_GNU_IFUNC))
         self._index: dict[bytes, int | tuple[int, ...]] | None = None
+        self._by_offset: npt.NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self._functions)
@@ -98,6 +99,35 @@ class SymbolTable:
             self._index = self._make_index()
         entries = self._index.get(key, ())
         return tuple(self._symbol(name, entry) for entry in ((entries,) if isinstance(entries, int) else entries))
+
+    def at(self, offset: int) -> Symbol | None:
+        """Return the function that has the file offset in it, or None.
+
+        Where one has no size, only its first byte is known to be its own. Of several names of one place the first is taken.
+        """
+        if self._by_offset is None:
+            self._by_offset = self._functions[np.argsort(self._offsets[self._functions], kind="stable")]
+        begins = self._offsets[self._by_offset]
+        at = int(np.searchsorted(begins, offset, "right")) - 1
+        if at < 0:
+            return None
+        at = int(np.searchsorted(begins, begins[at], "left"))
+        entry = int(self._by_offset[at])
+        inside = offset - int(begins[at]) < max(int(self._table["size"][entry]), 1)
+        return self._symbol(next(self._names(self._by_offset[at : at + 1])), entry) if inside else None
+
+    def undefined(self, name: str) -> frozenset[int]:
+        """Return the numbers of the entries by which another file's symbol `name` is referred to."""
+        entries = np.flatnonzero(self._table["section"] == 0)
+        key = name.encode("utf-8", "surrogateescape")
+        names = zip(self._raw_names(entries), entries.tolist(), strict=True)
+        return frozenset(entry for text, entry in names if text == key)
+
+    def address(self, entry: int) -> int:
+        """Return the virtual address of a defined symbol by its number, 0 of an undefined one or one that is not there."""
+        if not 0 <= entry < len(self._table) or self._table["section"][entry] == 0:
+            return 0
+        return int(self._table["value"][entry])
 
     def _make_index(self) -> dict[bytes, int | tuple[int, ...]]:
         # One number for the many names that are there once: a million tuples would take longer than all the rest.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,6 @@ def _read(path: Path) -> str:
 
 def _link(path: Path) -> str:
     try:
-        return str(path.readlink())
+        return os.fsencode(path.readlink()).decode(errors="backslashreplace")
     except OSError:
         return ""

@@ -8,13 +8,13 @@ have the same real inode behind different devices. Probes put there twice would 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Collection
 
 import msgspec
 
 from fencepath._libraries import ElfImage, MappedLibrary
 
-__all__ = ["AttachedImage", "ProbedFiles"]
+__all__ = ["AttachedImage", "ProbedFile", "ProbedFiles"]
 
 
 class AttachedImage(msgspec.Struct, frozen=True):
@@ -30,6 +30,8 @@ class AttachedImage(msgspec.Struct, frozen=True):
         entry_only: how many functions have no return probe.
         absent: how many functions of the table the file does not have.
         attached_ns: CLOCK_MONOTONIC when the last probe was attached.
+        by_offset: names of functions that have a probe where the library has no symbol of theirs, since it handed out that
+            address.
     """
 
     path: str
@@ -41,45 +43,71 @@ class AttachedImage(msgspec.Struct, frozen=True):
     entry_only: int
     absent: int
     attached_ns: int
+    by_offset: tuple[str, ...] = ()
 
 
-class _Probed(NamedTuple):
-    """A file, and what an overlay shows unchanged of it: number, size and times."""
+class ProbedFile:
+    """A file with the probes of one layer.
 
-    identity: str
-    device: int
-    shown: tuple[int, int, int, int]
-    offset: int
-    attached: AttachedImage
+    Attributes:
+        attached: what was attached.
+        functions: file offsets at which functions with a probe begin.
+    """
+
+    def __init__(
+        self, image: ElfImage, status: os.stat_result, offset: int, functions: Collection[int], attached: AttachedImage
+    ) -> None:
+        """Keep a file; `offset` is that of one of its probes, 0 if it has none."""
+        self.attached = attached
+        self.functions = set(functions)
+        self.device = status.st_dev
+        self.offset = offset
+        self._identity = image.identity
+        # what an overlay shows unchanged: number, size and times
+        self._shown = _shown(status)
+
+    def looks_like(self, layer: str, image: ElfImage, status: os.stat_result) -> bool:
+        """Whether this is the file, as far as can be told without its device."""
+        return (self.attached.layer, self._identity, self._shown) == (layer, image.identity, _shown(status))
+
+    def add(self, function: str, offsets: Collection[int]) -> None:
+        """Take note of a function that was attached by offset."""
+        self.functions.update(offsets)
+        by_offset = tuple(sorted({*self.attached.by_offset, function}))
+        self.attached = msgspec.structs.replace(self.attached, by_offset=by_offset)
+
+    def is_mapped_as(self, layer: str, library: MappedLibrary) -> bool:
+        """Whether a mapping, which can no longer be looked at, is of this file."""
+        device = (os.major(self.device), os.minor(self.device))
+        return self.attached.layer == layer and (*device, self._shown[0]) == library.identity
 
 
 class ProbedFiles:
     """The files with probes, by layer."""
 
     def __init__(self) -> None:
-        self._probed: list[_Probed] = []
+        self._probed: list[ProbedFile] = []
 
     @property
     def images(self) -> tuple[AttachedImage, ...]:
-        """All of them."""
+        """What was attached to all of them."""
         return tuple(probed.attached for probed in self._probed)
 
-    def add(self, image: ElfImage, path: str, offset: int, attached: AttachedImage) -> None:
+    def add(self, image: ElfImage, path: str, offset: int, functions: Collection[int], attached: AttachedImage) -> None:
         """Keep a file.
 
         Args:
             image: its contents.
             path: that leads to it.
             offset: of one of its probes, bytes.
+            functions: offsets at which functions with a probe begin; behind one may be an instruction at which a probe costs
+                less.
             attached: what was attached.
         """
-        status = os.stat(path)  # noqa: PTH116 - of descriptors too
-        self._probed.append(_Probed(image.identity, status.st_dev, _shown(status), offset, attached))
+        self._probed.append(ProbedFile(image, os.stat(path), offset, functions, attached))  # noqa: PTH116 - of descriptors too
 
-    def find(
-        self, layer: str, image: ElfImage, path: str, library: MappedLibrary | None = None
-    ) -> AttachedImage | None:
-        """Return what a layer has attached to the file at `path`, None if nothing.
+    def find(self, layer: str, image: ElfImage, path: str, library: MappedLibrary | None = None) -> ProbedFile | None:
+        """Return the file at `path` if a layer has attached to it, None if not.
 
         Args:
             layer: whose functions.
@@ -89,19 +117,15 @@ class ProbedFiles:
         """
         status = os.stat(path)  # noqa: PTH116 - of descriptors too
         for probed in self._probed:
-            if (probed.attached.layer, probed.identity, probed.shown) != (layer, image.identity, _shown(status)):
+            if not probed.looks_like(layer, image, status):
                 continue
             if probed.device == status.st_dev or (library is not None and _has_probe(image, library, probed.offset)):
-                return probed.attached
+                return probed
         return None
 
     def knows(self, layer: str, library: MappedLibrary) -> bool:
         """Whether a layer has probes in a mapped file that can no longer be looked at."""
-        return any(
-            probed.attached.layer == layer
-            and (os.major(probed.device), os.minor(probed.device), probed.shown[0]) == library.identity
-            for probed in self._probed
-        )
+        return any(probed.is_mapped_as(layer, library) for probed in self._probed)
 
 
 def _shown(status: os.stat_result) -> tuple[int, int, int, int]:

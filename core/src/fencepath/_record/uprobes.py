@@ -7,28 +7,32 @@ import contextlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
 import msgspec
 
-from fencepath._bpf.attach import attach_uprobes, uprobe_attach_method
-from fencepath._bpf.sys import ProgramType
+from fencepath._bpf.attach import UprobeMethod, uprobe_attach_method
 from fencepath._libraries import (
+    JUMP_BYTES,
     ElfImage,
     ImageCache,
     InstructionClass,
     MappedLibrary,
     NotElfError,
     ProbePoint,
+    Symbol,
     cheapest_offset,
+    executable_mappings,
     find_known,
+    first_of_each,
     interpreter_of,
-    mapped_libraries,
+    jump_target,
 )
+from fencepath._record.call_links import CallLinks
 from fencepath._record.plan import MissingSet
-from fencepath._record.probed_files import AttachedImage, ProbedFiles
+from fencepath._record.probed_files import AttachedImage, ProbedFile, ProbedFiles
 from fencepath._record.programs import LoadedSet
 from fencepath._record.return_probes import seccomp_ends_returns
 from fencepath.calls import CallTable
@@ -39,6 +43,8 @@ from fencepath.records import Layouts
 __all__ = ["UprobeAttacher"]
 
 _NAMED = 3
+BY_OFFSET_LIMIT = 1024
+"""Most functions of one file that are attached where it has no symbol; libcuda has about 700 functions in all."""
 SITE_GLOBS = ("nvidia/*/lib", "torch/lib", "*.libs")
 
 _GONE = ((0, 0, 0), "")
@@ -71,23 +77,26 @@ class UprobeAttacher:
         gap: Callable[[str, int, int], None],
     ) -> None:
         self._sets = [loaded for loaded in sets if loaded.planned.tables]
-        self._layouts = layouts
         self._detail: Detail = detail
-        self._exact = exact
         self._note = note
         self._gap = gap
         self._images = ImageCache()
         self._probed = ProbedFiles()
-        self._seen: set[tuple[int, tuple[int, int, int], str]] = set()
+        self._seen: dict[int, set[tuple[tuple[int, int, int], str]]] = defaultdict(set)
+        self.stopped = False
         self._found: dict[str, set[int]] = defaultdict(set)
         self.missing: list[MissingSet] = []
-        self._method = uprobe_attach_method() if self._sets else None
-        self._returns = returns and not self._harms()
+        self._links = self._call_links(layouts, exact=exact, returns=returns) if self._sets else None
         self._load_ahead()
 
-    def _harms(self) -> bool:
+    def _call_links(self, layouts: Layouts, *, exact: bool, returns: bool) -> CallLinks:
+        method = uprobe_attach_method()
+        returns = returns and not self._harms(method)
+        return CallLinks(layouts, self._detail, exact=exact, returns=returns, method=method)
+
+    def _harms(self, method: UprobeMethod) -> bool:
         """Whether return probes could end a program here; then the calls' ends are missing, and that is said."""
-        if self._method is None or not seccomp_ends_returns(self._method):
+        if not seccomp_ends_returns(method):
             return False
         why = "this kernel lets seccomp filters refuse return probes, which ends the program: only the begin of calls is recorded"
         self.missing += [MissingSet(table.layer, "returns", why) for _, table in self._tables()]
@@ -99,11 +108,12 @@ class UprobeAttacher:
             for program in table.programs(self._detail):
                 for function in (program.exit, program.entry, program.once):
                     with contextlib.suppress(FencepathError):  # said when it is to be attached
-                        self._load(loaded, function)
+                        self._linker.load(loaded, function)
 
-    def _load(self, loaded: LoadedSet, program: str) -> int:
-        assert self._method is not None
-        return loaded.bpf.load(program, ProgramType.UPROBE, self._method.attach_type)
+    @property
+    def _linker(self) -> CallLinks:
+        assert self._links is not None  # nothing is attached without call tables
+        return self._links
 
     @property
     def images(self) -> tuple[AttachedImage, ...]:
@@ -145,41 +155,118 @@ class UprobeAttacher:
                     if path != executable:
                         self._miss(table, f"{path}: {error}")
 
-    def attach_process(self, pid: int, since_ns: int) -> None:
+    def attach_process(self, pid: int, since_ns: int) -> tuple[MappedLibrary, ...]:
         """Attach to the libraries that a process has mapped and that have no probes yet.
 
         Args:
             pid: process.
             since_ns: CLOCK_MONOTONIC before which it has mapped nothing that was not looked at. What it called from then on
                 in a library without probes is not recorded: that is the gap.
+
+        Returns:
+            Everything that it has mapped executable; nothing if that could not be seen, or if there is no call table.
         """
         if not self._sets:
-            return
+            return ()
         try:
-            mapped = mapped_libraries(pid)
+            everything = executable_mappings(pid)
         except UsageError:
-            mapped = ()
+            everything = ()
         except MachineError as error:
             for _, table in self._tables():
                 self._miss(table, str(error))
-            return
+            return ()
+        mapped = first_of_each(everything)
         if not mapped:
-            if (pid, *_GONE) not in self._seen:
+            if _GONE not in self._seen[pid]:
                 self._gap("ended_unseen", since_ns, time.monotonic_ns())
-            self._seen.add((pid, *_GONE))
-            return
-        new = [library for library in mapped if (pid, library.identity, library.path_text) not in self._seen]
-        self._seen.update((pid, library.identity, library.path_text) for library in new)
+            self._seen[pid].add(_GONE)
+            return ()
+        new = [library for library in mapped if (library.identity, library.path_text) not in self._seen[pid]]
+        self._seen[pid].update((library.identity, library.path_text) for library in new)
         # those told by their names come first, as each of the others has to be read
         for wanted in (_is_named, self._is_static):
             for library in new:
                 for loaded, table in self._tables():
                     if wanted(library, table):
                         self._attach_mapped(loaded, table, library, since_ns)
+        return everything
+
+    def without_probe(self, layer: str, library: MappedLibrary, addresses: Iterable[int]) -> list[int]:
+        """Return those addresses, in a mapped library that has probes of a layer, at which no probed function begins.
+
+        One at which a jump to a probed function stands is left out: a call of it is recorded there.
+        """
+        try:
+            image = self._images.image(library)
+            with _held(library) as path:
+                probed = self._probed.find(layer, image, path, library)
+        except (NotElfError, MachineError):
+            return []
+        if probed is None:
+            return []
+        places = ((address, library.file_offset(address)) for address in addresses)
+        return [
+            address
+            for address, offset in places
+            if probed.functions.isdisjoint((offset, jump_target(image.read_code(offset, JUMP_BYTES), offset)))
+        ]
+
+    def attach_at(self, layer: str, library: MappedLibrary, functions: Mapping[int, str]) -> dict[int, int]:
+        """Attach functions of a layer's table at addresses that are no symbols.
+
+        Args:
+            layer: whose table.
+            library: a mapping of a library that has probes of this layer.
+            functions: names in the table, by the addresses of :meth:`without_probe`. Those that the table does not have, or
+                that are not on at this detail, are passed over.
+
+        Returns:
+            For each address that was attached, when, CLOCK_MONOTONIC in ns.
+        """
+        loaded, table = next(pair for pair in self._tables() if pair[1].layer == layer)
+        wanted = {symbol: index for index in self._on(table) for symbol in table.functions[index].symbols}
+        places = {address: wanted[name] for address, name in functions.items() if name in wanted}
+        try:
+            image = self._images.image(library)
+            with _held(library) as path:
+                probed = self._probed.find(layer, image, path, library)
+                if probed is None or not places:
+                    return {}
+                if len(probed.attached.by_offset) + len(places) > BY_OFFSET_LIMIT:
+                    self._miss(
+                        table, f"{library.shown}: it hands out over {BY_OFFSET_LIMIT} functions without a symbol"
+                    )
+                    return {}
+                points: dict[int, list[ProbePoint]] = defaultdict(list)
+                for address, index in places.items():
+                    offset = library.file_offset(address)
+                    points[index].append(cheapest_offset(image, Symbol("", offset, offset, 0)))
+                self._linker.attach(loaded, table, points, path)
+        except FencepathError as error:
+            self._miss(table, f"{library.shown}: {error}")
+            return {}
+        attached_ns = time.monotonic_ns()
+        self._found[layer].update(points)
+        for index, found in points.items():
+            self._keep_more(
+                probed, table.functions[index].name, [point.function_offset for point in found], attached_ns
+            )
+        return dict.fromkeys(places, attached_ns)
+
+    def _keep_more(self, probed: ProbedFile, function: str, offsets: Sequence[int], attached_ns: int) -> None:
+        probed.add(function, offsets)
+        data = {"layer": probed.attached.layer, "path": probed.attached.path, "build_id": probed.attached.build_id}
+        for offset in offsets:
+            self._note("by_offset", {**data, "function": function, "offset": offset, "attached_ns": attached_ns})
 
     def forget(self, pid: int) -> None:
         """Look at all mappings of a process again, after it became another program."""
-        self._seen = {key for key in self._seen if key[0] != pid}
+        self._seen.pop(pid, None)
+
+    def stop(self) -> None:
+        """Attach nothing more: all probes are about to be detached, for good."""
+        self.stopped = True
 
     def close(self) -> None:
         """Close files; attachments belong to the loaded sets."""
@@ -209,16 +296,18 @@ class UprobeAttacher:
         try:
             image = self._images.image(library)
             with _held(library) as path:
-                attached = self._attach(loaded, table, image, path, library.path_text, library)
+                attached = self._attach(loaded, table, image, path, library.shown, library)
         except NotElfError as error:
-            self._miss(table, f"{library.path_text}: {error}")
+            self._miss(table, f"{library.shown}: {error}")
             return
         except MachineError as error:
             if os.path.lexists(library.open_path):
-                self._miss(table, f"{library.path_text}: {error}")
+                self._miss(table, f"{library.shown}: {error}")
             elif not self._probed.knows(table.layer, library):
                 self._gap("attach_gap", since_ns, time.monotonic_ns())
             return
+        if attached is None and self.stopped:
+            self._gap("attach_gap", since_ns, time.monotonic_ns())
         if attached is not None:
             if attached.attached_ns > since_ns:
                 self._gap("attach_gap", since_ns, attached.attached_ns)
@@ -226,7 +315,7 @@ class UprobeAttacher:
                 "library",
                 {
                     "pid": library.pid,
-                    "path": library.path_text,
+                    "path": library.shown,
                     "layer": table.layer,
                     "build_id": image.build_id or "",
                     "start": library.start,
@@ -248,60 +337,43 @@ class UprobeAttacher:
     ) -> AttachedImage | None:
         probed = self._probed.find(table.layer, image, path, library)
         if probed is not None:
-            return probed
-        before = len(loaded.links)
+            return probed.attached
+        if self.stopped:
+            return None
         try:
-            attached, offset = self._attach_table(loaded, table, image, path, shown)
+            points = {index: found for index in self._on(table) if (found := self._points(image, table, index))}
+            self._linker.attach(loaded, table, points, path)
         except FencepathError as error:
-            # half of them would be there twice if it went well the next time
-            while len(loaded.links) > before:
-                loaded.links.pop().close()
             self._miss(table, f"{shown}: {error}")
             return None
-        self._probed.add(image, path, offset, attached)
-        self._note("image", msgspec.to_builtins(attached))
-        return attached
+        self._found[table.layer].update(points)
+        return self._keep(table, image, path, shown, points)
 
-    def _attach_table(
-        self, loaded: LoadedSet, table: CallTable, image: ElfImage, path: str, shown: str
-    ) -> tuple[AttachedImage, int]:
-        """Attach; return what that was and the offset of one of the probes, 0 if there is none."""
-        offset = 0
-        classes: dict[InstructionClass, list[str]] = defaultdict(list)
-        counts: dict[str, int] = defaultdict(int)
-        for program in table.programs(self._detail):
-            points = {index: self._points(image, table, index) for index in program.functions}
-            counts["absent"] += sum(not found for found in points.values())
-            self._found[table.layer].update(index for index, found in points.items() if found)
-            paired = {i: found for i, found in points.items() if found and self._pairs(table, i)}
-            single = {i: found for i, found in points.items() if found and not self._pairs(table, i)}
-            # returns first: an entry whose return is not probed yet would stay open for ever
-            self._link(loaded, table, program.exit, paired, path, returning=True)
-            self._link(loaded, table, program.entry, paired, path, returning=False)
-            self._link(loaded, table, program.once, single, path, returning=False)
-            counts["functions"] += len(paired) + len(single)
-            counts["entry_only"] += len(single)
-            for index, point in ((index, point) for index, found in points.items() for point in found):
-                classes[point.instruction].append(table.functions[index].name)
-                offset = point.offset
+    def _keep(
+        self, table: CallTable, image: ElfImage, path: str, shown: str, points: Mapping[int, list[ProbePoint]]
+    ) -> AttachedImage:
+        """Remember that a file has probes, and tell."""
+        attached_ns = time.monotonic_ns()
+        every = [(table.functions[index].name, point) for index, found in points.items() for point in found]
+        stepped = {name for name, point in every if point.instruction is InstructionClass.STEPPED}
         attached = AttachedImage(
             path=shown,
             layer=table.layer,
             build_id=image.build_id or "",
-            functions=counts["functions"],
-            emulated=len(classes[InstructionClass.EMULATED]),
-            stepped=tuple(sorted(set(classes[InstructionClass.STEPPED]))),
-            entry_only=counts["entry_only"],
-            absent=counts["absent"],
-            attached_ns=time.monotonic_ns(),
+            functions=len(points),
+            emulated=sum(point.instruction is InstructionClass.EMULATED for _, point in every),
+            stepped=tuple(sorted(stepped)),
+            entry_only=sum(not self._linker.pairs(table, index) for index in points),
+            absent=len(self._on(table)) - len(points),
+            attached_ns=attached_ns,
         )
-        return attached, offset
+        offset = every[0][1].offset if every else 0
+        self._probed.add(image, path, offset, [point.function_offset for _, point in every], attached)
+        self._note("image", msgspec.to_builtins(attached))
+        return attached
 
-    def _pairs(self, table: CallTable, index: int) -> bool:
-        function = table.functions[index]
-        if not self._returns or not function.no_unwind:
-            return False
-        return self._exact or not function.entry_only
+    def _on(self, table: CallTable) -> list[int]:
+        return [table.index(function.name) for function in table.selected(self._detail)]
 
     def _points(self, image: ElfImage, table: CallTable, index: int) -> list[ProbePoint]:
         """Where a function's symbols are, each place once."""
@@ -310,27 +382,6 @@ class UprobeAttacher:
             point = cheapest_offset(image, symbol)
             points.setdefault(point.offset, point)
         return list(points.values())
-
-    def _link(
-        self,
-        loaded: LoadedSet,
-        table: CallTable,
-        program: str,
-        points: Mapping[int, list[ProbePoint]],
-        path: str,
-        *,
-        returning: bool,
-    ) -> None:
-        pairs = [
-            (point.offset, table.cookie(index, self._layouts.number(table.functions[index].kind)))
-            for index, found in points.items()
-            for point in found
-        ]
-        if not pairs:
-            return
-        fd = self._load(loaded, program)
-        offsets, cookies = zip(*pairs, strict=True)
-        loaded.links.append(attach_uprobes(fd, path, offsets, cookies, returning=returning, method=self._method))
 
     def _miss(self, table: CallTable, why: str) -> None:
         missed = MissingSet(table.layer, "functions", why)

@@ -1,105 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plugins want from system calls, as data, and the rows of BPF maps made of it."""
+"""All that plugins want from system calls, checked and numbered, and the rows of BPF maps made of it."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
 
 import msgspec
 
+from fencepath._syscalls.declare import (
+    SIZES,
+    SLOTS,
+    Argument,
+    Entry,
+    IoctlDecoder,
+    SyscallProbe,
+    Value,
+    check_entry,
+    values_at,
+)
 from fencepath._syscalls.decode import row_text
 from fencepath._syscalls.devices import DeviceClass
 from fencepath.records import INTERVAL, Field, RecordLayout
 
-__all__ = ["SLOTS", "Argument", "IoctlDecoder", "Read", "Row", "SyscallProbe", "SyscallTable", "syscall_layout"]
+__all__ = ["KEY_BYTES", "ROW_BYTES", "Row", "SyscallTable", "syscall_layout"]
 
-SLOTS = 4
-"""Values that are taken at entry, and again as many at return."""
-
-_SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
-_ARGUMENTS = 6
 _RAW, _MEMORY, _VIA = 1, 2, 3
+_NULLABLE = 1
+_ALL, _COMMAND, _TYPE_NUMBER, _SIZED, _WHERE = range(5)
+_SELECTS, _WRAPS, _MAPS, _UNMAPS = 1, 2, 4, 8
 _SLOT = struct.Struct("<BBBBHH")
-_ROW = struct.Struct(f"<HHI{2 * SLOTS * _SLOT.size}s")
+_ROW = struct.Struct(f"<HHIHHHH{2 * SLOTS * _SLOT.size}s")
+_KEY = struct.Struct("<HBBII")
 
-When: TypeAlias = Literal["entry", "return"]
-
-
-class Read(msgspec.Struct, frozen=True):
-    """A number in user memory that an argument points to.
-
-    Attributes:
-        name: of the value.
-        type: ``u8``, ``u16``, ``u32`` or ``u64``.
-        offset: from the pointer, bytes.
-        when: read at entry, or at return (a driver's own status is often in the argument's structure).
-        argument: index of the pointer among the call's arguments; 2 is an ioctl's.
-        via: the pointer is not the argument but the u64 at this offset behind it.
-    """
-
-    name: str
-    type: str
-    offset: int
-    when: When = "entry"
-    argument: int = 2
-    via: int | None = None
-
-
-class Argument(msgspec.Struct, frozen=True):
-    """An argument itself, as the register holds it.
-
-    Attributes:
-        name: of the value.
-        index: 0 to 5.
-    """
-
-    name: str
-    index: int
-
-
-Value: TypeAlias = Read | Argument
-
-
-class IoctlDecoder(msgspec.Struct, frozen=True):
-    """One ioctl of a device class, or all that no other decoder of the class is for.
-
-    Attributes:
-        kind: event kind of its records.
-        device: name of the :class:`DeviceClass`.
-        name: of the request, such as ``NV_ESC_RM_CONTROL``.
-        type: _IOC_TYPE, such as 0x46.
-        number: _IOC_NR. Sizes and directions are not looked at: they change between versions.
-        command: the whole command instead, for drivers that do not number as _IOC does (nvidia-uvm).
-        values: what is taken, at most :data:`SLOTS` at entry and as many at return.
-    """
-
-    kind: str
-    device: str
-    name: str
-    type: int | None = None
-    number: int | None = None
-    command: int | None = None
-    values: tuple[Value, ...] = ()
-
-
-class SyscallProbe(msgspec.Struct, frozen=True):
-    """One system call, of every file or of a device class's.
-
-    Attributes:
-        kind: event kind of its records.
-        syscall: name as in ``syscalls:sys_enter_<name>``: ``read``, ``poll``, ``newfstat``.
-        device: name of the :class:`DeviceClass` its fd must be of, or "" for any.
-        fd: index of the argument that is the fd; needed for a device class.
-        values: as in :class:`IoctlDecoder`.
-    """
-
-    kind: str
-    syscall: str
-    device: str = ""
-    fd: int | None = None
-    values: tuple[Value, ...] = ()
+ROW_BYTES = _ROW.size
+"""``struct fp_syscall_row``."""
+KEY_BYTES = _KEY.size
+"""``struct fp_syscall_key``."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -161,15 +98,19 @@ class SyscallTable:
         probes: Sequence[SyscallProbe] = (),
     ) -> None:
         self.devices = tuple(devices)
-        self.entries: tuple[IoctlDecoder | SyscallProbe, ...] = (*ioctls, *probes)
+        self.entries: tuple[Entry, ...] = (*ioctls, *probes)
         # Class 0 is "any".
         self._classes = {device.name: number for number, device in enumerate(self.devices, 1)}
         if len(self._classes) != len(self.devices):
             raise ValueError("two device classes have one name")
+        for entry in self.entries:
+            check_entry(entry)
         self.rows = tuple(self._number_rows())
+        self._selects = self._find_selections()
         self._match: dict[bytes, int] = {}
         for index, entry in enumerate(self.entries):
-            self._check(entry)
+            if isinstance(entry, SyscallProbe) and entry.source not in (None, self.sources[entry.syscall]):
+                raise ValueError(f"{entry.syscall}: its {_say(self.sources[entry.syscall])} elsewhere")
             if self._match.setdefault(self._key(entry), index) != index:
                 raise ValueError(f"{self.rows[index].name} is asked for twice")
 
@@ -190,7 +131,7 @@ class SyscallTable:
             ValueError: if two of them contradict each other.
         """
         devices: dict[str, DeviceClass] = {}
-        entries: list[IoctlDecoder | SyscallProbe] = []
+        entries: list[Entry] = []
         for table in tables:
             for device in table.devices:
                 if devices.setdefault(device.name, device) != device:
@@ -203,15 +144,20 @@ class SyscallTable:
         )
 
     @property
-    def syscalls(self) -> dict[str, int | None]:
-        """System calls that have to be traced, with the index of the argument that is the fd."""
-        found: dict[str, int | None] = {}
+    def sources(self) -> dict[str, tuple[str, int] | None]:
+        """System calls that have to be traced, with what tells the device (:attr:`SyscallProbe.source`)."""
+        found: dict[str, tuple[str, int] | None] = {}
         for entry in self.entries:
             if isinstance(entry, IoctlDecoder):
-                found["ioctl"] = 0
-            elif found.setdefault(entry.syscall, entry.fd) is None:
-                found[entry.syscall] = entry.fd
+                found["ioctl"] = ("fd", 0)
+            elif found.setdefault(entry.syscall, entry.source) is None:
+                found[entry.syscall] = entry.source
         return found
+
+    @property
+    def syscalls(self) -> dict[str, int | None]:
+        """System calls that have to be traced, with the index of the argument that is the fd, None if none is."""
+        return {name: source[1] if source and source[0] == "fd" else None for name, source in self.sources.items()}
 
     @property
     def matches(self) -> Iterator[tuple[bytes, bytes]]:
@@ -224,75 +170,81 @@ class SyscallTable:
 
     def row_bytes(self, index: int, kind_number: int) -> bytes:
         """Return ``struct fp_syscall_row`` of one row."""
-        values = self.entries[index].values
-        slots = [b"".join(_slot(value) for value in _at(values, when)) for when in ("entry", "return")]
+        entry = self.entries[index]
+        slots = [b"".join(_slot(value) for value in values_at(entry.values, when)) for when in ("entry", "return")]
         packed = b"".join(part.ljust(SLOTS * _SLOT.size, b"\0") for part in slots)
-        return _ROW.pack(kind_number, 0, self.rows[index].function, packed)
+        how, places = self._how(entry)
+        return _ROW.pack(kind_number, how, self.rows[index].function, *places, packed)
+
+    def _how(self, entry: Entry) -> tuple[int, tuple[int, int, int, int]]:
+        """Bits of a row, and its offsets: of the number that selects, and of a wrapped request."""
+        if isinstance(entry, SyscallProbe):
+            return (_MAPS if entry.maps else 0) | (_UNMAPS if entry.address is not None else 0), (0, 0, 0, 0)
+        if entry.wraps is not None:
+            return _WRAPS, (0, entry.wraps.number, entry.wraps.size, entry.wraps.pointer)
+        selects = self._selects.get(entry.request) if entry.where is None else None
+        return (_SELECTS, (selects[1], 0, 0, 0)) if selects else (0, (0, 0, 0, 0))
+
+    def _find_selections(self) -> dict[tuple[object, ...], tuple[int, int]]:
+        """By request: index of the decoder that has no `where`, and the offset that the others look at."""
+        bases = {
+            entry.request: (index, entry)
+            for index, entry in enumerate(self.entries)
+            if isinstance(entry, IoctlDecoder) and entry.where is None
+        }
+        found: dict[tuple[object, ...], tuple[int, int]] = {}
+        for entry in self.entries:
+            if not isinstance(entry, IoctlDecoder) or entry.where is None:
+                continue
+            if entry.request not in bases:
+                raise ValueError(f"{entry.name}: a decoder of the same request is needed for all other numbers")
+            index, base = bases[entry.request]
+            if base.wraps is not None:
+                raise ValueError(f"{entry.name}: it cannot both carry another request and be told by a number")
+            if found.setdefault(entry.request, (index, entry.where.offset)) != (index, entry.where.offset):
+                raise ValueError(f"{entry.name}: other decoders of the request look at another offset")
+        return found
 
     def _number_rows(self) -> Iterator[Row]:
         counts: dict[str, int] = {}
         for entry in self.entries:
             function = counts.setdefault(entry.kind, 0)
             counts[entry.kind] += 1
-            names = [tuple(value.name for value in _at(entry.values, when)) for when in ("entry", "return")]
+            names = [tuple(value.name for value in values_at(entry.values, when)) for when in ("entry", "return")]
             name = entry.name if isinstance(entry, IoctlDecoder) else entry.syscall
             yield Row(entry.kind, function, name, names[0], names[1])
 
-    def _key(self, entry: IoctlDecoder | SyscallProbe) -> bytes:
+    def _key(self, entry: Entry) -> bytes:
         """``struct fp_syscall_key``: index of the system call, device class, how it is matched and with what."""
         if isinstance(entry, SyscallProbe):
-            return struct.pack("<HBBI", self._index(entry.syscall), self._class_of(entry.device), 0, 0)
-        how, what = 0, 0
-        if entry.command is not None:
-            how, what = 1, entry.command
+            return _KEY.pack(self._index(entry.syscall), self._class_of(entry.device), _ALL, 0, 0)
+        how, what, base = _ALL, 0, 0
+        if entry.where is not None:
+            how, what, base = _WHERE, entry.where.value, self._selects[entry.request][0]
+        elif entry.command is not None:
+            how, what = _COMMAND, entry.command
         elif entry.type is not None and entry.number is not None:
-            how, what = 2, entry.type << 8 | entry.number
-        return struct.pack("<HBBI", self._index("ioctl"), self._class_of(entry.device), how, what)
+            how, what = _TYPE_NUMBER, entry.type << 8 | entry.number
+            if entry.size is not None:
+                how, what = _SIZED, entry.size << 16 | what
+        return _KEY.pack(self._index("ioctl"), self._class_of(entry.device), how, what, base)
 
     def _index(self, syscall: str) -> int:
-        return list(self.syscalls).index(syscall)
+        return list(self.sources).index(syscall)
 
     def _class_of(self, device: str) -> int:
         if device and device not in self._classes:
             raise ValueError(f"no device class is called {device}")
         return self._classes[device] if device else 0
 
-    def _check(self, entry: IoctlDecoder | SyscallProbe) -> None:
-        for when in ("entry", "return"):
-            if len(_at(entry.values, when)) > SLOTS:
-                raise ValueError(f"{entry.kind}: more than {SLOTS} values at {when}")
-        for value in entry.values:
-            _check_value(entry.kind, value)
-        if isinstance(entry, IoctlDecoder):
-            if (entry.type is None) != (entry.number is None) or (entry.command is not None and entry.type is not None):
-                raise ValueError(f"{entry.name}: give type and number, or command, or neither")
-            if not entry.device:
-                raise ValueError(f"{entry.name}: an ioctl means nothing without its device class")
-        elif entry.device and entry.fd is None:
-            raise ValueError(f"{entry.syscall}: say which argument is the fd")
-        elif entry.syscall == "ioctl":
-            raise ValueError("ioctl: use an IoctlDecoder")
-        elif entry.fd != self.syscalls[entry.syscall]:
-            raise ValueError(f"{entry.syscall}: its fd is argument {self.syscalls[entry.syscall]} elsewhere")
 
-
-def _at(values: Sequence[Value], when: str) -> tuple[Value, ...]:
-    return tuple(value for value in values if (value.when if isinstance(value, Read) else "entry") == when)
-
-
-def _check_value(kind: str, value: Value) -> None:
-    index = value.argument if isinstance(value, Read) else value.index
-    if not 0 <= index < _ARGUMENTS:
-        raise ValueError(f"{kind}: {value.name}: a system call has no argument {index}")
-    if isinstance(value, Read):
-        if value.type not in _SIZES:
-            raise ValueError(f"{kind}: {value.name}: {value.type!r} is not one of {', '.join(_SIZES)}")
-        if not 0 <= value.offset <= 0xFFFF or not 0 <= (value.via or 0) <= 0xFFFF:
-            raise ValueError(f"{kind}: {value.name}: an offset is at most 65535")
+def _say(source: tuple[str, int] | None) -> str:
+    return f"{source[0]} is argument {source[1]}" if source else "fd is not known"
 
 
 def _slot(value: Value) -> bytes:
     if isinstance(value, Argument):
         return _SLOT.pack(_RAW, value.index, 8, 0, 0, 0)
     how = _MEMORY if value.via is None else _VIA
-    return _SLOT.pack(how, value.argument, _SIZES[value.type], 0, value.offset, value.via or 0)
+    flags = _NULLABLE if value.nullable else 0
+    return _SLOT.pack(how, value.argument, SIZES[value.type], flags, value.offset, value.via or 0)

@@ -18,7 +18,7 @@ from fencepath._bpf.shared import Shared
 from fencepath._bpf.sys import ProgramType
 from fencepath._syscalls.btf import member_offsets
 from fencepath._syscalls.devices import Devices
-from fencepath._syscalls.table import SLOTS, SyscallTable, syscall_layout
+from fencepath._syscalls.table import KEY_BYTES, ROW_BYTES, SyscallTable, syscall_layout
 from fencepath._tracepoints.sources import LiveTracepoints, TracepointSource
 from fencepath.errors import MachineError
 from fencepath.records import Flags, Records
@@ -36,8 +36,9 @@ _MEMBERS = (
 )
 _RECORD_BYTES = 128
 _STATE_BYTES = _RECORD_BYTES + 4 + 4 + 8 * 8
-_ROW_BYTES = 8 + 2 * SLOTS * 8
 _DEVICES = 4096
+_MAPPINGS = 16384
+_SOURCES = {"": "FP_DEVICE_NONE", "fd": "FP_DEVICE_FD", "fds": "FP_DEVICE_FDS", "address": "FP_DEVICE_ADDRESS"}
 
 
 class SyscallTracer:
@@ -71,10 +72,11 @@ class SyscallTracer:
         self.table = table
         self._finder = devices or Devices()
         self._links: list[Link] = []
-        self._match = Map.hash("fp_sys_match", 8, 4, max(1, len(table.entries)))
-        self._rows = Map.array("fp_sys_rows", _ROW_BYTES, max(1, len(table.entries)))
+        self._match = Map.hash("fp_sys_match", KEY_BYTES, 4, max(1, len(table.entries)))
+        self._rows = Map.array("fp_sys_rows", ROW_BYTES, max(1, len(table.entries)))
         self._devices = Map.hash("fp_sys_devices", 4, 1, _DEVICES)
         self._calls = Map.hash("fp_sys_calls", 4, _STATE_BYTES, calls)
+        self._mappings = Map.hash("fp_sys_maps", 16, 4, _MAPPINGS if _follows_mappings(table) else 1)
         self._object: BpfObject | None = None
         try:
             self._fill(kinds)
@@ -143,7 +145,7 @@ class SyscallTracer:
         self.detach()
         if self._object is not None:
             self._object.close()
-        for each in (self._match, self._rows, self._devices, self._calls):
+        for each in (self._match, self._rows, self._devices, self._calls, self._mappings):
             each.close()
 
     def _fill(self, kinds: Mapping[str, int]) -> None:
@@ -153,7 +155,7 @@ class SyscallTracer:
             self._rows.update(struct.pack("<I", index), self.table.row_bytes(index, kinds[row.kind]))
 
     def _defines(self, shared: Shared) -> dict[str, str | int]:
-        needs_files = any(argument is not None for argument in self.table.syscalls.values())
+        needs_files = any(self.table.sources.values())
         offsets = member_offsets(_MEMBERS) if needs_files else dict.fromkeys(_MEMBERS, 0)
         return {
             **shared.defines(),
@@ -161,6 +163,7 @@ class SyscallTracer:
             "FP_SYSCALL_ROWS_FD": self._rows.fd,
             "FP_SYSCALL_DEVICES_FD": self._devices.fd,
             "FP_SYSCALL_CALLS_FD": self._calls.fd,
+            "FP_SYSCALL_MAPPINGS_FD": self._mappings.fd,
             **{f"FP_OFFSET_{member.replace('.', '_').upper()}": offset for member, offset in offsets.items()},
         }
 
@@ -185,12 +188,17 @@ def is_32_bit(pid: int) -> bool | None:
     return head == b"\x7fELF\x01" if head.startswith(b"\x7fELF") else None
 
 
+def _follows_mappings(table: SyscallTable) -> bool:
+    return any(source is not None and source[0] == "address" for source in table.sources.values())
+
+
 def _source(table: SyscallTable, kernel: TracepointSource) -> str:
     lines = ['#include "syscalls.h"']
-    for index, (syscall, fd) in enumerate(table.syscalls.items()):
+    for index, (syscall, source) in enumerate(table.sources.items()):
         count = _argument_count(syscall, kernel)
+        by, argument = source or ("", 0)
         is_ioctl = int(syscall == "ioctl")
-        lines.append(f"FP_SYSCALL_ENTER({syscall}, {index}, {count}, {-1 if fd is None else fd}, {is_ioctl})")
+        lines.append(f"FP_SYSCALL_ENTER({syscall}, {index}, {count}, {_SOURCES[by]}, {argument}, {is_ioctl})")
         lines.append(f"FP_SYSCALL_EXIT({syscall}, {index})")
     return "\n".join([*lines, ""])
 

@@ -4,7 +4,7 @@
  * header and one FP_SYSCALL_ENTER and FP_SYSCALL_EXIT for each system call that is traced.
  *
  * Macros given by -D, besides those of fencepath.h:
- *   FP_SYSCALL_MATCH_FD, _ROWS_FD, _DEVICES_FD, _CALLS_FD    maps
+ *   FP_SYSCALL_MATCH_FD, _ROWS_FD, _DEVICES_FD, _CALLS_FD, _MAPPINGS_FD    maps
  *   FP_OFFSET_<STRUCT>_<MEMBER>                              offsets of kernel structures, from BTF
  */
 #ifndef FENCEPATH_SYSCALLS_H
@@ -16,10 +16,34 @@
 #define FP_SLOT_RAW 1
 #define FP_SLOT_MEMORY 2
 #define FP_SLOT_VIA 3
+#define FP_SLOT_NULLABLE 1
 
 #define FP_MATCH_ALL 0
 #define FP_MATCH_COMMAND 1
 #define FP_MATCH_TYPE_NUMBER 2
+#define FP_MATCH_SIZED 3
+#define FP_MATCH_WHERE 4
+
+/* Bits of a row's `how`. */
+#define FP_ROW_SELECTS 1
+#define FP_ROW_WRAPS 2
+#define FP_ROW_MAPS 4
+#define FP_ROW_UNMAPS 8
+
+/* What tells the device of a call. */
+#define FP_DEVICE_NONE 0
+#define FP_DEVICE_FD 1
+#define FP_DEVICE_FDS 2
+#define FP_DEVICE_ADDRESS 3
+
+/* Entries of an array of struct pollfd that are looked at, and where in args the address of the one found is. */
+#define FP_ARRAY_FDS 16
+#define FP_FOUND 6
+
+/* _IOC_NR, _IOC_SIZE and all but the direction of an ioctl's command. */
+#define FP_IOC_NUMBER 0xffu
+#define FP_IOC_MOST 0x3fffu
+#define FP_IOC_SIZED 0x3fffffffu
 
 #define FP_ANY_MINOR 0xfffffu
 #define FP_S_IFMT 0xf000
@@ -44,23 +68,42 @@ struct fp_syscall_key {
     u8 device_class;
     u8 how;
     u32 what;
+    u32 base; /* of FP_MATCH_WHERE: the row that selects */
 };
 
 struct fp_syscall_slot {
     u8 how;
     u8 argument;
     u8 size;
-    u8 reserved;
+    u8 flags;
     u16 offset;
     u16 via;
 };
 
 struct fp_syscall_row {
     u16 kind;
-    u16 reserved;
+    u16 how;
     u32 function;
+    u16 select; /* offset of the number that selects among rows */
+    u16 number; /* offsets of a wrapped request's */
+    u16 size;
+    u16 pointer;
     struct fp_syscall_slot before[FP_SLOTS];
     struct fp_syscall_slot after[FP_SLOTS];
+};
+
+/* A mapping of a device, by its address in a process. */
+struct fp_syscall_mapping {
+    u64 address;
+    u32 tgid;
+    u32 reserved;
+};
+
+/* What a call goes to. */
+struct fp_syscall_target {
+    u32 *row;
+    s32 fd;
+    u32 device;
 };
 
 /* A call that has begun, by tid: a thread is in one system call at a time. Begins with its record, all that is known. */
@@ -110,26 +153,123 @@ static __always_inline u8 fp_device_class(u32 device)
     return class ? *class : 0;
 }
 
-static __always_inline u32 *fp_syscall_match(u16 syscall, u8 class, u8 how, u32 what)
+static __always_inline u32 *fp_syscall_match(u16 syscall, u8 class, u8 how, u32 what, u32 base)
 {
-    struct fp_syscall_key key = {.syscall = syscall, .device_class = class, .how = how, .what = what};
+    struct fp_syscall_key key = {.syscall = syscall, .device_class = class, .how = how, .what = what, .base = base};
 
     return bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_MATCH_FD), &key);
 }
 
-/* The row for an ioctl of a class: by the whole command, by type and number, or the one for all the rest. */
-static __always_inline u32 *fp_ioctl_match(u16 syscall, u8 class, u32 command)
+/* The row for a call that is no ioctl: the class's, else the one for any file. */
+static __always_inline u32 *fp_call_match(u16 syscall, u8 class)
 {
-    u32 *row;
+    u32 *row = class ? fp_syscall_match(syscall, class, FP_MATCH_ALL, 0, 0) : 0;
 
-    if (!class)
-        return 0;
-    row = fp_syscall_match(syscall, class, FP_MATCH_COMMAND, command);
+    return row ? row : fp_syscall_match(syscall, 0, FP_MATCH_ALL, 0, 0);
+}
+
+/* The row for an ioctl of a class: by the whole command, by type, number and size, without size, or the one for all the rest. */
+static __always_inline u32 *fp_ioctl_row(u16 syscall, u8 class, u32 command)
+{
+    u32 *row = fp_syscall_match(syscall, class, FP_MATCH_COMMAND, command, 0);
+
     if (!row)
-        row = fp_syscall_match(syscall, class, FP_MATCH_TYPE_NUMBER, command & 0xffff);
+        row = fp_syscall_match(syscall, class, FP_MATCH_SIZED, command & FP_IOC_SIZED, 0);
     if (!row)
-        row = fp_syscall_match(syscall, class, FP_MATCH_ALL, 0);
+        row = fp_syscall_match(syscall, class, FP_MATCH_TYPE_NUMBER, command & 0xffff, 0);
+    if (!row)
+        row = fp_syscall_match(syscall, class, FP_MATCH_ALL, 0, 0);
     return row;
+}
+
+/* Put the request that another one carries into args in its place; the other's row, or 0 if it stays as it is. */
+static __always_inline u32 *fp_ioctl_unwrap(u16 syscall, u8 class, const struct fp_syscall_row *row, u64 *args)
+{
+    u64 at = args[2], pointer = 0;
+    u32 number = 0, size = 0, command, *index;
+    const struct fp_syscall_row *inner;
+
+    if (bpf_probe_read_user(&number, 4, (void *)(at + row->number)) ||
+        bpf_probe_read_user(&size, 4, (void *)(at + row->size)) ||
+        bpf_probe_read_user(&pointer, 8, (void *)(at + row->pointer)) || number > FP_IOC_NUMBER)
+        return 0;
+    if (size > FP_IOC_MOST)
+        size = FP_IOC_MOST;
+    command = ((u32)args[1] & ~(FP_IOC_MOST << 16 | FP_IOC_NUMBER)) | size << 16 | number;
+    index = fp_ioctl_row(syscall, class, command);
+    inner = index ? bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_ROWS_FD), index) : 0;
+    if (!inner || inner->how & FP_ROW_WRAPS)
+        return 0;
+    args[1] = command;
+    args[2] = pointer;
+    return index;
+}
+
+/* The row for an ioctl, of what it carries, and by the number in its structure. */
+static __always_inline u32 *fp_ioctl_match(u16 syscall, u8 class, u64 *args)
+{
+    u32 *index = class ? fp_ioctl_row(syscall, class, args[1]) : 0, *other = 0;
+    const struct fp_syscall_row *row = index ? bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_ROWS_FD), index) : 0;
+    u32 number = 0;
+
+    if (!row)
+        return 0;
+    if (row->how & FP_ROW_WRAPS)
+        other = fp_ioctl_unwrap(syscall, class, row, args);
+    if (other) {
+        index = other;
+        row = bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_ROWS_FD), index);
+        if (!row)
+            return 0;
+    }
+    if (!(row->how & FP_ROW_SELECTS) || bpf_probe_read_user(&number, 4, (void *)(args[2] + row->select)))
+        return index;
+    other = fp_syscall_match(syscall, class, FP_MATCH_WHERE, number, *index);
+    return other ? other : index;
+}
+
+static __always_inline void fp_find_fd(u16 syscall, u32 is_ioctl, u32 fd, u64 *args, struct fp_syscall_target *target)
+{
+    u8 class;
+
+    target->fd = fd;
+    target->device = fp_device_of(fd);
+    class = fp_device_class(target->device);
+    target->row = is_ioctl ? fp_ioctl_match(syscall, class, args) : fp_call_match(syscall, class);
+}
+
+/* The first entry of an array of struct pollfd that is of a class that is asked for; its address goes into args. */
+static __always_inline void fp_find_in_array(u16 syscall, u64 array, u32 count, u64 *args,
+                                             struct fp_syscall_target *target)
+{
+    u32 device, *row;
+    s32 fd;
+    u8 class;
+
+    for (u32 i = 0; i < FP_ARRAY_FDS; i++) {
+        if (i >= count || bpf_probe_read_user(&fd, 4, (void *)(array + 8 * i)))
+            break;
+        device = fd < 0 ? 0 : fp_device_of(fd);
+        class = fp_device_class(device);
+        row = class ? fp_syscall_match(syscall, class, FP_MATCH_ALL, 0, 0) : 0;
+        if (row) {
+            args[FP_FOUND] = array + 8 * i;
+            target->fd = fd;
+            target->device = device;
+            target->row = row;
+            return;
+        }
+    }
+    target->row = fp_call_match(syscall, 0);
+}
+
+static __always_inline void fp_find_mapping(u16 syscall, u64 address, struct fp_syscall_target *target)
+{
+    struct fp_syscall_mapping key = {.address = address, .tgid = bpf_get_current_pid_tgid() >> 32};
+    u32 *device = bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_MAPPINGS_FD), &key);
+
+    target->device = device ? *device : 0;
+    target->row = fp_call_match(syscall, fp_device_class(target->device));
 }
 
 /* One value; returns record flags. args lies in a map, so that a variable index is allowed. */
@@ -145,8 +285,12 @@ static __always_inline u32 fp_slot(const struct fp_syscall_slot *slot, const u64
         *value = at;
         return 0;
     }
+    if (!at && slot->flags & FP_SLOT_NULLABLE)
+        return 0;
     if (slot->how == FP_SLOT_VIA && bpf_probe_read_user(&at, 8, (void *)(at + slot->via)))
         return FP_READ_FAULT;
+    if (!at && slot->flags & FP_SLOT_NULLABLE)
+        return 0;
     /* The barrier keeps the bound that the verifier has to see. */
     asm volatile("" : "+r"(size));
     if (size > 8)
@@ -157,11 +301,11 @@ static __always_inline u32 fp_slot(const struct fp_syscall_slot *slot, const u64
     return 0;
 }
 
-static __always_inline void fp_syscall_begin(u16 syscall, u32 *row_index, const u64 *args, u32 count, s32 fd, u32 device,
+static __always_inline void fp_syscall_begin(u16 syscall, const struct fp_syscall_target *target, const u64 *args,
                                              u32 is_ioctl)
 {
     u32 tid = (u32)bpf_get_current_pid_tgid();
-    struct fp_syscall_row *row = bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_ROWS_FD), row_index);
+    struct fp_syscall_row *row = bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_ROWS_FD), target->row);
     struct fp_syscall_state fresh = {}, *state;
     u32 flags = FP_TASK;
 
@@ -170,14 +314,13 @@ static __always_inline void fp_syscall_begin(u16 syscall, u32 *row_index, const 
     fp_fill(&fresh.record.h, row->kind, FP_TASK);
     fresh.record.begin_ns = fresh.record.h.time_ns;
     fresh.record.function = row->function;
-    fresh.record.fd = fd;
-    fresh.record.device = device;
-    fresh.row = *row_index;
+    fresh.record.fd = target->fd;
+    fresh.record.device = target->device;
+    fresh.row = *target->row;
     fresh.syscall = syscall;
 #pragma unroll
-    for (u32 i = 0; i < 6; i++)
-        if (i < count)
-            fresh.args[i] = args[i];
+    for (u32 i = 0; i < 8; i++)
+        fresh.args[i] = args[i];
     if (is_ioctl) {
         fresh.record.command = args[1];
         fresh.record.argument = args[2];
@@ -197,6 +340,23 @@ static __always_inline void fp_syscall_begin(u16 syscall, u32 *row_index, const 
     state->record.h.flags = flags;
 }
 
+/* Remember a mapping that a call has made, or forget one that it has ended. */
+static __always_inline void fp_follow_mapping(const struct fp_syscall_row *row, const struct fp_syscall_state *state,
+                                              s64 status)
+{
+    struct fp_syscall_mapping key = {.tgid = bpf_get_current_pid_tgid() >> 32};
+    u32 device = state->record.device;
+
+    if (row->how & FP_ROW_MAPS && (status > 0 || status < -4095)) {
+        key.address = status;
+        if (bpf_map_update_elem(FP_MAP(FP_SYSCALL_MAPPINGS_FD), &key, &device, BPF_ANY))
+            fp_lost(row->kind, FP_STAGE_MAP_FULL);
+    } else if (row->how & FP_ROW_UNMAPS && !status) {
+        key.address = state->args[7];
+        bpf_map_delete_elem(FP_MAP(FP_SYSCALL_MAPPINGS_FD), &key);
+    }
+}
+
 static __always_inline void fp_syscall_end(u16 syscall, s64 status)
 {
     u32 tid = (u32)bpf_get_current_pid_tgid();
@@ -208,6 +368,8 @@ static __always_inline void fp_syscall_end(u16 syscall, s64 status)
     if (!state || state->syscall != syscall)
         return;
     row = bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_ROWS_FD), &state->row);
+    if (row)
+        fp_follow_mapping(row, state, status);
     record = row ? FP_RESERVE(struct fp_syscall, row->kind) : 0;
     if (!record) {
         bpf_map_delete_elem(FP_MAP(FP_SYSCALL_CALLS_FD), &tid);
@@ -236,14 +398,15 @@ static __always_inline void fp_syscall_end(u16 syscall, s64 status)
         fp_v;                                                                                                          \
     })
 
-/* `count` arguments at 16, 24, ...; reading past the event's own would keep the program from being attached. */
-#define FP_SYSCALL_ENTER(name, index, count, fd_argument, is_ioctl)                                                    \
+/*
+ * `count` arguments at 16, 24, ...; reading past the event's own would keep the program from being attached. `from` says
+ * what tells the device: the argument `which` as FP_DEVICE_* says.
+ */
+#define FP_SYSCALL_ENTER(name, index, count, from, which, is_ioctl)                                                    \
     int fp_enter_##name(void *ctx)                                                                                     \
     {                                                                                                                  \
-        u64 args[6] = {};                                                                                              \
-        u32 device = 0, *row;                                                                                          \
-        s32 fd = -1;                                                                                                   \
-        u8 class = 0;                                                                                                  \
+        struct fp_syscall_target target = {.fd = -1};                                                                  \
+        u64 args[8] = {};                                                                                              \
         if (!fp_is_target())                                                                                           \
             return 0;                                                                                                  \
         if (count > 0)                                                                                                 \
@@ -258,20 +421,18 @@ static __always_inline void fp_syscall_end(u16 syscall, s64 status)
             args[4] = FP_SYSCALL_LOAD(ctx, (count > 4) ? 48 : 16);                                                     \
         if (count > 5)                                                                                                 \
             args[5] = FP_SYSCALL_LOAD(ctx, (count > 5) ? 56 : 16);                                                     \
-        if (fd_argument >= 0) {                                                                                        \
-            fd = args[(fd_argument) < 0 ? 0 : (fd_argument)];                                                          \
-            device = fp_device_of(fd);                                                                                 \
-            class = fp_device_class(device);                                                                           \
-        }                                                                                                              \
-        if (is_ioctl) {                                                                                                \
-            row = fp_ioctl_match(index, class, args[1]);                                                               \
+        if (from == FP_DEVICE_FD) {                                                                                    \
+            fp_find_fd(index, is_ioctl, args[which], args, &target);                                                   \
+        } else if (from == FP_DEVICE_FDS) {                                                                            \
+            fp_find_in_array(index, args[which], args[(which) + 1], args, &target);                                    \
+        } else if (from == FP_DEVICE_ADDRESS) {                                                                        \
+            args[7] = args[which];                                                                                     \
+            fp_find_mapping(index, args[which], &target);                                                              \
         } else {                                                                                                       \
-            row = fp_syscall_match(index, class, FP_MATCH_ALL, 0);                                                     \
-            if (!row && class)                                                                                         \
-                row = fp_syscall_match(index, 0, FP_MATCH_ALL, 0);                                                     \
+            target.row = fp_call_match(index, 0);                                                                      \
         }                                                                                                              \
-        if (row)                                                                                                       \
-            fp_syscall_begin(index, row, args, count, fd, device, is_ioctl);                                           \
+        if (target.row)                                                                                                \
+            fp_syscall_begin(index, &target, args, is_ioctl);                                                          \
         return 0;                                                                                                      \
     }
 

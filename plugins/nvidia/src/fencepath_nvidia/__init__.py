@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer ``nvidia``: what NVIDIA's kernel driver does for a process: ioctls, interrupts, errors."""
+"""fencepath's layer ``nvidia``: NVIDIA's kernel driver."""

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a wait of the CUDA API down to the interrupt that ended it, and from an allocation to the driver's.
+
+A blocking wait is a call of the API that polls a device file; an interrupt of the driver wakes the thread, the poll returns, and
+the call does. Whose work raised the interrupt the kernel does not know: it wakes everybody who waits for the vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fencepath.events import Batch, Category, Column
+from fencepath.joins import Confidence, EdgeBatch, GraphRule, JoinRule, Order, Pick, Relation, Select, View
+from fencepath_nvidia.kinds import MEMORY_ALLOC, POLL, RECORDED_CALLS
+
+__all__ = ["IRQ_NAME", "RULES", "WAIT_CALLS", "WaitCalls", "WaitReturns", "WakeUps", "users", "wake_ups"]
+
+Ints = npt.NDArray[np.int64]
+
+WAIT_CALLS = (
+    "cuda.event.synchronize",
+    "cuda.stream.synchronize",
+    "cuda.context.synchronize",
+    "cuda.memcpy",
+    "cuda.free",
+)
+"""Calls of the API in which a thread may wait for the device."""
+
+IRQ_NAME = "nvidia"
+"""Name of every interrupt of every GPU of the driver."""
+
+_WAKING, _IRQ = "host.waking", "host.irq"
+_REQUIRES = f"{WAIT_CALLS[0]}>=1"
+
+
+def users(view: View) -> int:
+    """How many of the recorded processes made calls to the driver."""
+    found = [np.unique(view.batch(kind)["tgid"]) for kind in RECORDED_CALLS if kind in view.kinds]
+    return len(np.unique(np.concatenate(found))) if found else 0
+
+
+def wake_ups(polls: Batch, wakings: Batch) -> Ints:
+    """For each poll the row of the last wake-up of its thread while it waited, -1 if there was none."""
+    if not len(polls) or not len(wakings):
+        return np.full(len(polls), -1, np.int64)
+    order, first = _by_key(wakings["wakee_tid"], wakings["time_ns"], polls["tid"], polls["time_ns"])
+    rows = np.where(first >= 0, order[first], -1)
+    same = (rows >= 0) & (wakings["wakee_tid"][rows] == polls["tid"])
+    return np.where(same & (wakings["time_ns"][rows] >= polls["begin_ns"]), rows, -1)
+
+
+def in_interrupts(wakings: Batch, irqs: Batch) -> Ints:
+    """For each wake-up the row of the interrupt handler that made it, -1 if none did."""
+    if not len(wakings) or not len(irqs):
+        return np.full(len(wakings), -1, np.int64)
+    cpu = wakings["interrupt_cpu"].astype(np.int64)
+    order, first = _by_key(irqs["cpu"], irqs["begin_ns"], cpu, wakings["time_ns"])
+    rows = np.where(first >= 0, order[first], -1)
+    inside = (rows >= 0) & (irqs["cpu"][rows] == cpu) & (irqs["time_ns"][rows] >= wakings["time_ns"])
+    return np.where(inside, rows, -1)
+
+
+def _by_key(key: Column, time: Column, wanted_key: Column, wanted_time: Column) -> tuple[Ints, Ints]:
+    """An order by key and time, and for each wanted the place in it of the last that is no later; -1 if there is none."""
+    key, time, wanted_key, wanted_time = (column.astype(np.int64) for column in (key, time, wanted_key, wanted_time))
+    order = np.lexsort((time, key))
+    times = np.unique(time)
+    # key and rank of the time in one integer, ascending in both
+    span = np.int64(len(times) + 1)
+    code = key[order] * span + np.searchsorted(times, time[order])
+    wanted = wanted_key * span + np.searchsorted(times, wanted_time, "right")
+    return order, np.searchsorted(code, wanted, "left") - 1
+
+
+class WakeUps:
+    """A wake-up ends the poll. Implements :class:`fencepath.joins.GraphRule`.
+
+    Exact if an interrupt of the driver made the wake-up and one recorded process alone used the driver; inferred if several
+    did, since it may have been another's work; bounded if a thread made it, such as the driver's half of an interrupt.
+    """
+
+    name = "nvidia.wake"
+    requires = (f"{_WAKING}>=1",)
+
+    def apply(self, view: View) -> list[EdgeBatch]:
+        """Return the edges; polls that found an event at once have none and are counted as unmatched."""
+        polls, wakings = view.batch(POLL), view.batch(_WAKING)
+        irqs = view.batch(_IRQ)
+        named = np.flatnonzero(irqs["name"] == IRQ_NAME) if len(irqs) else np.empty(0, np.int64)
+        rows = wake_ups(polls, wakings)
+        matched = np.flatnonzero((rows >= 0) & (polls["status"] > 0))
+        by_driver = in_interrupts(wakings.take(rows[matched]), irqs.take(named)) >= 0
+        several = users(view) > 1
+        unmatched = int((polls["status"] > 0).sum()) - len(matched)
+        sure = Confidence.INFERRED if several else Confidence.EXACT
+        return [
+            _edges(view, rows, matched[by_driver], sure, unmatched),
+            _edges(view, rows, matched[~by_driver], Confidence.BOUNDED, 0),
+        ]
+
+
+def _edges(view: View, rows: Ints, polls: Ints, confidence: Confidence, unmatched: int) -> EdgeBatch:
+    return EdgeBatch(
+        cause=view.activities(_WAKING)[rows[polls]],
+        effect=view.activities(POLL)[polls],
+        order=Order.FINISH_FINISH,
+        confidence=confidence,
+        gap=Category.DEVICE_WAIT,
+        unmatched=unmatched,
+    )
+
+
+class WaitCalls:
+    """A call of the API polls. Implements :class:`fencepath.joins.GraphRule`."""
+
+    name = "nvidia.wait_call"
+    requires = (_REQUIRES,)
+
+    def apply(self, view: View) -> list[EdgeBatch]:
+        """Return the edges; polls outside of such calls are counted as unmatched."""
+        call, poll = _calls_of_polls(view)
+        return [
+            EdgeBatch(
+                cause=call,
+                effect=poll,
+                order=Order.START_START,
+                confidence=Confidence.EXACT,
+                gap=Category.API_CALL,
+                unmatched=len(view.batch(POLL)) - len(poll),
+            )
+        ]
+
+
+class WaitReturns:
+    """The last poll of a call of the API ends the wait. Implements :class:`fencepath.joins.GraphRule`."""
+
+    name = "nvidia.wait_return"
+    requires = (_REQUIRES,)
+
+    def apply(self, view: View) -> list[EdgeBatch]:
+        """Return the edges. Calls that do not poll wait by spinning; they are not counted as unmatched."""
+        call, poll = _calls_of_polls(view)
+        # polls come by time: of equal calls the last one stays
+        last = dict(zip(call.tolist(), poll.tolist(), strict=True))
+        return [
+            EdgeBatch(
+                cause=np.array(list(last.values()), np.int64),
+                effect=np.array(list(last), np.int64),
+                order=Order.FINISH_FINISH,
+                confidence=Confidence.EXACT,
+                gap=Category.API_CALL,
+            )
+        ]
+
+
+def _calls_of_polls(view: View) -> tuple[Ints, Ints]:
+    """Activities of calls and of the polls within them, by the polls' time; the innermost call."""
+    polls = view.batch(POLL)
+    best = np.full(len(polls), -1, np.int64)
+    begin = np.zeros(len(polls), np.int64)
+    for kind in WAIT_CALLS:
+        calls = view.batch(kind)
+        if not len(calls) or not len(polls):
+            continue
+        order, first = _by_key(calls["thread"], calls["begin_ns"], polls["thread"], polls["begin_ns"])
+        rows = np.where(first >= 0, order[first], 0)
+        inside = (
+            (first >= 0) & (calls["thread"][rows] == polls["thread"]) & (calls["time_ns"][rows] >= polls["time_ns"])
+        )
+        later = inside & (calls["begin_ns"][rows].astype(np.int64) >= begin)
+        best[later] = view.activities(kind)[rows[later]]
+        begin[later] = calls["begin_ns"][rows[later]]
+    found = np.flatnonzero(best >= 0)
+    return best[found], view.activities(POLL)[found]
+
+
+RULES: Sequence[JoinRule | GraphRule] = (
+    WaitCalls(),
+    WakeUps(),
+    WaitReturns(),
+    JoinRule(
+        name="nvidia.malloc",
+        cause=Select(kind="cuda.malloc"),
+        effect=Select(kind=MEMORY_ALLOC),
+        on=("thread",),
+        relation=Relation.CONTAINS,
+        pick=Pick.INNERMOST,
+        order=Order.START_START,
+        confidence=Confidence.EXACT,
+        gap=Category.API_CALL,
+        requires=("cuda.malloc>=1",),
+    ),
+)
+"""The layer's rules, from the call down to the interrupt and back."""

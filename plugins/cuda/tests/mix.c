@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "simcuda.h"
+#include "include/cuda.h"
 
 enum { STREAMS = 6, EVENTS = 3, BYTES = 4096 };
 

@@ -1,54 +1,109 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* The simulated driver: start-up, contexts, modules, errors. */
-#include <stdio.h>
+/* The simulated driver: contexts. */
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "device.h"
 
-#define DEVICES 1
-#define DRIVER_VERSION 12090
 #define CONTEXT_STACK 16
-#define MAX_FUNCTIONS 4096
+#define MAX_DEVICES 8
 
-static bool initialized;
-static struct context *contexts, *primary;
+/* A primary context is the same, with the same handle, however often it is given up and retained again. */
+static struct {
+	struct context *context;
+	unsigned retained;
+} primaries[MAX_DEVICES];
+
 static __thread struct context *context_stack[CONTEXT_STACK];
 static __thread int context_depth;
-static pid_t owner;
 
-static bool is_context(const struct context *wanted)
+unsigned thread_number(void)
 {
-	bool found = false;
+	static _Atomic unsigned last;
+	static __thread unsigned own;
 
-	pthread_mutex_lock(&device_lock);
-	for (const struct context *context = contexts; context; context = context->next)
-		found |= context == wanted && context->alive;
-	pthread_mutex_unlock(&device_lock);
-	return found;
+	if (!own)
+		own = atomic_fetch_add(&last, 1) + 1;
+	return own;
 }
 
-struct context *current_context(CUresult *error)
+void say_context(struct call *call, const struct context *context)
+{
+	call->context = context->index;
+	call->context_handle = (uintptr_t)context->handle;
+}
+
+struct context *current_context(struct call *call, CUresult *error)
 {
 	struct context *context = context_depth ? context_stack[context_depth - 1] : NULL;
 
-	*error = !initialized ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_INVALID_CONTEXT;
-	return initialized && context && context->alive && owner == getpid() ? context : NULL;
+	if (!driver_ready(error))
+		return NULL;
+	*error = !context ? CUDA_ERROR_INVALID_CONTEXT : context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (*error != CUDA_SUCCESS)
+		return NULL;
+	say_context(call, context);
+	return context;
 }
 
-static struct context *context_open(unsigned flags)
+struct context *find_context(CUcontext handle)
 {
-	static unsigned last_index;
-	struct context *context = calloc(1, sizeof(*context));
+	struct context *context;
 
-	if (!context)
-		return NULL;
 	pthread_mutex_lock(&device_lock);
-	*context = (struct context){.next = contexts, .index = ++last_index, .flags = flags, .alive = true};
-	contexts = context;
+	context = table_get(&contexts, handle);
 	pthread_mutex_unlock(&device_lock);
 	return context;
+}
+
+/* The lock is held. */
+static void start_life(struct context *context)
+{
+	static unsigned last_index;
+
+	context->index = ++last_index;
+	context->alive = true;
+}
+
+/* The lock is held. NULL: too many. */
+static struct context *context_open(CUdevice device, unsigned flags, bool primary)
+{
+	struct context *context = must(calloc(1, sizeof(*context)));
+
+	*context = (struct context){.flags = flags, .device = device, .primary = primary};
+	context->handle = table_put(&contexts, context);
+	if (!context->handle) {
+		free(context);
+		return NULL;
+	}
+	start_life(context);
+	return context;
+}
+
+/* Waits for what is in progress, as a driver does, and gives up all that lies in the context. What operations refer to
+ * stays with them, and the context itself with the threads it is current for. */
+static void context_close(struct call *call, struct context *context)
+{
+	struct ops ops = {0};
+
+	pthread_mutex_lock(&device_lock);
+	context->alive = false;
+	if (!context->primary)
+		table_take(&contexts, context->handle);
+	last_ops(context, NULL, &ops);
+	for (struct stream *stream = context->streams; stream; stream = stream->next) {
+		table_take(&streams, stream->handle);
+		stream_close(stream);
+	}
+	forget_events(context);
+	forget_modules(context);
+	pthread_mutex_unlock(&device_lock);
+	wait_and_clear(call, &ops, choose_wait(context, false));
+	forget_memory(context);
+	pthread_mutex_lock(&device_lock);
+	for (struct stream *stream = context->streams; stream; stream = stream->next)
+		ops_clear(&stream->last);
+	context->streams = context->legacy = NULL;
+	pthread_mutex_unlock(&device_lock);
 }
 
 static CUresult make_current(struct context *context, bool push)
@@ -63,343 +118,262 @@ static CUresult make_current(struct context *context, bool push)
 	return CUDA_SUCCESS;
 }
 
-SIMCUDA_API CUresult cuInit(unsigned int flags)
+static CUresult check_device(CUdevice device)
 {
-	ENTER(cuInit);
-	ARG_U64("flags", flags);
-	initialized = true;
-	owner = getpid();
-	LEAVE(flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+	CUresult error;
+
+	if (!driver_ready(&error))
+		return error;
+	return device >= 0 && device < device_count() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-SIMCUDA_API CUresult cuDriverGetVersion(int *version)
+static CUresult create(struct call *call, CUcontext *out, unsigned int flags, CUdevice device)
 {
-	ENTER(cuDriverGetVersion);
-	*version = DRIVER_VERSION;
-	LEAVE(CUDA_SUCCESS);
-}
-
-SIMCUDA_API CUresult cuDeviceGet(CUdevice *device, int ordinal)
-{
-	ENTER(cuDeviceGet);
-	ARG_U64("ordinal", ordinal);
-	if (!initialized)
-		LEAVE(CUDA_ERROR_NOT_INITIALIZED);
-	if (ordinal < 0 || ordinal >= DEVICES)
-		LEAVE(CUDA_ERROR_INVALID_DEVICE);
-	*device = ordinal;
-	LEAVE(CUDA_SUCCESS);
-}
-
-SIMCUDA_API CUresult cuDeviceGetCount(int *count)
-{
-	ENTER(cuDeviceGetCount);
-	*count = DEVICES;
-	LEAVE(initialized ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED);
-}
-
-SIMCUDA_API CUresult cuDeviceGetName(char *name, int length, CUdevice device)
-{
-	ENTER(cuDeviceGetName);
-	if (device < 0 || device >= DEVICES)
-		LEAVE(CUDA_ERROR_INVALID_DEVICE);
-	snprintf(name, (size_t)length, "fencepath simulated GPU");
-	LEAVE(CUDA_SUCCESS);
-}
-
-SIMCUDA_API CUresult cuGetErrorName(CUresult error, const char **name)
-{
-	static __thread char text[32];
-
-	if (error == CUDA_SUCCESS) {
-		*name = "CUDA_SUCCESS";
-	} else {
-		snprintf(text, sizeof(text), "CUDA_ERROR_%d", (int)error);
-		*name = text;
-	}
-	return CUDA_SUCCESS;
-}
-
-SIMCUDA_API CUresult cuGetErrorString(CUresult error, const char **text)
-{
-	*text = error == CUDA_SUCCESS ? "no error" : "error of the simulated CUDA library";
-	return CUDA_SUCCESS;
-}
-
-SIMCUDA_API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int cuda_version, cuuint64_t flags,
-					 CUdriverProcAddressQueryResult *status)
-{
-	static const struct {
-		const char *name;
-		void *function;
-	} table[] = {
-#define ROW(name, exported) {#name, (void *)exported},
-		SIMCUDA_DRIVER_FUNCTIONS(ROW)
-#undef ROW
-	};
-	bool found = false;
-
-	ENTER(cuGetProcAddress_v2);
-	ARG_TEXT("symbol", symbol);
-	ARG_U64("cuda_version", cuda_version);
-	ARG_U64("flags", flags);
-	*function = NULL;
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && !found; i++)
-		if (strcmp(table[i].name, symbol) == 0) {
-			*function = table[i].function;
-			found = true;
-		}
-	if (status)
-		*status = found ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-	LEAVE(found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
-}
-
-/* Contexts. */
-
-SIMCUDA_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
-{
+	CUresult error = check_device(device);
 	struct context *context;
 
-	ENTER(cuCtxCreate_v2);
-	ARG_U64("flags", flags);
-	ARG_U64("device", device);
-	if (!initialized)
-		LEAVE(CUDA_ERROR_NOT_INITIALIZED);
-	if (device < 0 || device >= DEVICES)
-		LEAVE(CUDA_ERROR_INVALID_DEVICE);
-	context = context_open(flags);
-	if (!context)
-		LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
-	*out = (CUcontext)context;
-	ARG_U64("context", context->index);
-	ARG_HEX("handle", context);
-	LEAVE(make_current(context, true));
-}
-
-SIMCUDA_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
-{
-	ENTER(cuDevicePrimaryCtxRetain);
-	ARG_U64("device", device);
-	if (!initialized)
-		LEAVE(CUDA_ERROR_NOT_INITIALIZED);
-	if (device < 0 || device >= DEVICES)
-		LEAVE(CUDA_ERROR_INVALID_DEVICE);
-	if (!primary)
-		primary = context_open(0);
-	if (!primary)
-		LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
-	*out = (CUcontext)primary;
-	ARG_U64("context", primary->index);
-	ARG_HEX("handle", primary);
-	LEAVE(CUDA_SUCCESS);
-}
-
-/* Work in progress is waited for, as a driver does. */
-SIMCUDA_API CUresult cuCtxDestroy_v2(CUcontext handle)
-{
-	struct context *context = (struct context *)handle;
-	struct op **ops;
-	size_t count;
-
-	ENTER(cuCtxDestroy_v2);
-	ARG_HEX("handle", handle);
-	if (!is_context(context))
-		LEAVE(CUDA_ERROR_INVALID_CONTEXT);
+	say_u64(call, "flags", flags);
+	say_u64(call, "device", (uint64_t)device);
+	if (error != CUDA_SUCCESS)
+		return error;
 	pthread_mutex_lock(&device_lock);
-	context->alive = false;
-	count = last_ops(context, NULL, &ops);
-	for (struct stream *stream = context->streams; stream; stream = stream->next) {
-		table_take(&streams, stream->handle);
-		stream_close(stream);
-	}
+	context = context_open(device, flags, false);
 	pthread_mutex_unlock(&device_lock);
-	wait_and_put(&call, ops, count, choose_wait(context, false));
+	if (!context)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*out = context->handle;
+	say_context(call, context);
+	return make_current(context, true);
+}
+
+static CUresult create_with_params(struct call *call, CUcontext *out, CUctxCreateParams *params, unsigned int flags,
+				   CUdevice device)
+{
+	say_handle(call, "params", params);
+	return create(call, out, flags, device);
+}
+
+EXPORT(cuCtxCreate_v2, create, (CUcontext *out, unsigned int flags, CUdevice device), out, flags, device)
+EXPORT(cuCtxCreate_v4, create_with_params,
+       (CUcontext *out, CUctxCreateParams *params, unsigned int flags, CUdevice device), out, params, flags, device)
+
+static CUresult destroy(struct call *call, CUcontext handle)
+{
+	struct context *context = find_context(handle);
+
+	if (!context || context->primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	say_context(call, context);
+	context_close(call, context);
 	if (context_depth && context_stack[context_depth - 1] == context)
 		context_depth--;
-	LEAVE(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
-SIMCUDA_API CUresult cuCtxGetCurrent(CUcontext *out)
-{
-	ENTER(cuCtxGetCurrent);
-	*out = context_depth ? (CUcontext)context_stack[context_depth - 1] : NULL;
-	LEAVE(initialized ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED);
-}
+EXPORT(cuCtxDestroy_v2, destroy, (CUcontext context), context)
 
-SIMCUDA_API CUresult cuCtxSetCurrent(CUcontext handle)
-{
-	ENTER(cuCtxSetCurrent);
-	ARG_HEX("handle", handle);
-	if (handle && !is_context((struct context *)handle))
-		LEAVE(CUDA_ERROR_INVALID_CONTEXT);
-	LEAVE(make_current((struct context *)handle, false));
-}
+/* The primary contexts. */
 
-SIMCUDA_API CUresult cuCtxPushCurrent_v2(CUcontext handle)
+static CUresult retain(struct call *call, CUcontext *out, CUdevice device)
 {
-	ENTER(cuCtxPushCurrent_v2);
-	ARG_HEX("handle", handle);
-	if (!is_context((struct context *)handle))
-		LEAVE(CUDA_ERROR_INVALID_CONTEXT);
-	LEAVE(make_current((struct context *)handle, true));
-}
-
-SIMCUDA_API CUresult cuCtxPopCurrent_v2(CUcontext *out)
-{
-	ENTER(cuCtxPopCurrent_v2);
-	if (!context_depth)
-		LEAVE(CUDA_ERROR_INVALID_CONTEXT);
-	context_depth--;
-	if (out)
-		*out = (CUcontext)context_stack[context_depth];
-	LEAVE(CUDA_SUCCESS);
-}
-
-SIMCUDA_API CUresult cuCtxGetDevice(CUdevice *device)
-{
-	CUresult error;
-
-	ENTER(cuCtxGetDevice);
-	if (!current_context(&error))
-		LEAVE(error);
-	*device = 0;
-	LEAVE(CUDA_SUCCESS);
-}
-
-SIMCUDA_API CUresult cuCtxSynchronize(void)
-{
+	CUresult error = check_device(device);
 	struct context *context;
-	struct op **ops;
-	size_t count;
-	CUresult error;
 
-	ENTER(cuCtxSynchronize);
-	context = current_context(&error);
+	say_u64(call, "device", (uint64_t)device);
+	if (error != CUDA_SUCCESS)
+		return error;
+	pthread_mutex_lock(&device_lock);
+	context = primaries[device].context;
 	if (!context)
-		LEAVE(error);
-	pthread_mutex_lock(&device_lock);
-	count = last_ops(context, NULL, &ops);
+		context = primaries[device].context = must(context_open(device, 0, true));
+	if (!context->alive)
+		start_life(context);
+	primaries[device].retained++;
 	pthread_mutex_unlock(&device_lock);
-	wait_and_put(&call, ops, count, choose_wait(context, false));
-	LEAVE(CUDA_SUCCESS);
+	*out = context->handle;
+	say_context(call, context);
+	return CUDA_SUCCESS;
 }
 
-/*
- * Modules. An image is text: names of kernels, each `name` or `name:nanoseconds`, with white space between. An image
- * without a name has every kernel that is asked for.
- */
-
-struct module {
-	char *image;
-};
-
-struct function {
-	char *name;
-	uint64_t default_ns;
-};
-
-TABLE(modules, 256);
-TABLE(functions, MAX_FUNCTIONS);
-
-/* Whether an image has a kernel, and its time. */
-static bool image_has(const char *image, const char *name, uint64_t *default_ns)
+static CUresult give_up(struct call *call, CUdevice device, bool reset)
 {
-	size_t length = strlen(name);
-	bool empty = true;
+	CUresult error = check_device(device);
+	struct context *closed = NULL;
 
-	*default_ns = 0;
-	while (*(image += strspn(image, " \t\n"))) {
-		size_t word = strcspn(image, " \t\n");
-
-		empty = false;
-		if (word >= length && strncmp(image, name, length) == 0 && (word == length || image[length] == ':')) {
-			*default_ns = word > length ? strtoull(image + length + 1, NULL, 10) : 0;
-			return true;
-		}
-		image += word;
+	say_u64(call, "device", (uint64_t)device);
+	if (error != CUDA_SUCCESS)
+		return error;
+	pthread_mutex_lock(&device_lock);
+	if (!primaries[device].retained && !reset)
+		error = CUDA_ERROR_INVALID_CONTEXT;
+	else if (reset || !--primaries[device].retained)
+		closed = primaries[device].context;
+	pthread_mutex_unlock(&device_lock);
+	if (closed && closed->alive) {
+		say_context(call, closed);
+		context_close(call, closed);
 	}
-	return empty;
+	return error;
 }
 
-SIMCUDA_API CUresult cuModuleLoadData(CUmodule *out, const void *image)
+static CUresult release(struct call *call, CUdevice device)
 {
-	struct module *module;
+	return give_up(call, device, false);
+}
+
+static CUresult reset(struct call *call, CUdevice device)
+{
+	return give_up(call, device, true);
+}
+
+static CUresult get_state(struct call *call, CUdevice device, unsigned int *flags, int *active)
+{
+	CUresult error = check_device(device);
+
+	say_u64(call, "device", (uint64_t)device);
+	if (error != CUDA_SUCCESS)
+		return error;
+	pthread_mutex_lock(&device_lock);
+	*flags = 0;
+	*active = primaries[device].context && primaries[device].context->alive;
+	pthread_mutex_unlock(&device_lock);
+	return CUDA_SUCCESS;
+}
+
+EXPORT(cuDevicePrimaryCtxRetain, retain, (CUcontext *out, CUdevice device), out, device)
+EXPORT(cuDevicePrimaryCtxRelease_v2, release, (CUdevice device), device)
+EXPORT(cuDevicePrimaryCtxReset_v2, reset, (CUdevice device), device)
+EXPORT(cuDevicePrimaryCtxGetState, get_state, (CUdevice device, unsigned int *flags, int *active), device, flags, active)
+
+/* The current context. */
+
+static CUresult get_current(struct call *call, CUcontext *out)
+{
 	CUresult error;
 
-	ENTER(cuModuleLoadData);
-	if (!current_context(&error))
-		LEAVE(error);
-	module = calloc(1, sizeof(*module));
-	if (module)
-		module->image = strdup(image ? image : "");
-	pthread_mutex_lock(&device_lock);
-	*out = module && module->image ? table_put(&modules, module) : NULL;
-	pthread_mutex_unlock(&device_lock);
-	ARG_HEX("module", *out);
-	LEAVE(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+	if (!driver_ready(&error))
+		return error;
+	*out = context_depth ? context_stack[context_depth - 1]->handle : NULL;
+	if (context_depth)
+		say_context(call, context_stack[context_depth - 1]);
+	return CUDA_SUCCESS;
 }
 
-/* Its functions stay valid: operations in progress name them. */
-SIMCUDA_API CUresult cuModuleUnload(CUmodule handle)
+static CUresult set_current(struct call *call, CUcontext handle)
 {
-	struct module *module;
+	struct context *context = find_context(handle);
+	CUresult error;
 
-	ENTER(cuModuleUnload);
-	ARG_HEX("module", handle);
-	pthread_mutex_lock(&device_lock);
-	module = table_take(&modules, handle);
-	pthread_mutex_unlock(&device_lock);
-	if (!module)
-		LEAVE(CUDA_ERROR_INVALID_HANDLE);
-	free(module->image);
-	free(module);
-	LEAVE(CUDA_SUCCESS);
+	if (!driver_ready(&error))
+		return error;
+	if (handle && !context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (context)
+		say_context(call, context);
+	return make_current(context, false);
 }
 
-SIMCUDA_API CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name)
+static CUresult push_current(struct call *call, CUcontext handle)
 {
-	struct function *function;
-	struct module *module;
-	uint64_t default_ns = 0;
+	struct context *context = find_context(handle);
+	CUresult error;
 
-	ENTER(cuModuleGetFunction);
-	ARG_HEX("module", handle);
-	ARG_TEXT("name_asked", name);
-	pthread_mutex_lock(&device_lock);
-	module = table_get(&modules, handle);
-	pthread_mutex_unlock(&device_lock);
-	if (!module)
-		LEAVE(CUDA_ERROR_INVALID_HANDLE);
-	if (!image_has(module->image, name, &default_ns))
-		LEAVE(CUDA_ERROR_NOT_FOUND);
-	function = calloc(1, sizeof(*function));
-	if (function)
-		*function = (struct function){strdup(name), default_ns};
-	pthread_mutex_lock(&device_lock);
-	*out = function && function->name ? table_put(&functions, function) : NULL;
-	pthread_mutex_unlock(&device_lock);
-	ARG_HEX("function", *out);
-	LEAVE(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+	if (!driver_ready(&error))
+		return error;
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	say_context(call, context);
+	return make_current(context, true);
 }
 
-const char *find_function(CUfunction handle, uint64_t *default_ns)
+static CUresult pop_current(struct call *call, CUcontext *out)
 {
-	const struct function *function = table_get(&functions, handle);
-
-	if (!function)
-		return NULL;
-	*default_ns = function->default_ns;
-	return function->name;
+	if (!context_depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	context_depth--;
+	say_context(call, context_stack[context_depth]);
+	if (out)
+		*out = context_stack[context_depth]->handle;
+	return CUDA_SUCCESS;
 }
 
-SIMCUDA_API CUresult cuFuncGetName(const char **name, CUfunction handle)
+static CUresult get_device(struct call *call, CUdevice *device)
 {
-	uint64_t ignored;
+	CUresult error;
+	const struct context *context = current_context(call, &error);
 
-	ENTER(cuFuncGetName);
-	ARG_HEX("function", handle);
-	pthread_mutex_lock(&device_lock);
-	*name = find_function(handle, &ignored);
-	pthread_mutex_unlock(&device_lock);
-	LEAVE(*name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+	if (context)
+		*device = context->device;
+	return error;
 }
+
+static CUresult get_flags(struct call *call, unsigned int *flags)
+{
+	CUresult error;
+	const struct context *context = current_context(call, &error);
+
+	if (context)
+		*flags = context->flags;
+	return error;
+}
+
+EXPORT(cuCtxGetCurrent, get_current, (CUcontext *out), out)
+EXPORT(cuCtxSetCurrent, set_current, (CUcontext context), context)
+EXPORT(cuCtxPushCurrent_v2, push_current, (CUcontext context), context)
+EXPORT(cuCtxPopCurrent_v2, pop_current, (CUcontext *out), out)
+EXPORT(cuCtxGetDevice, get_device, (CUdevice *device), device)
+EXPORT(cuCtxGetFlags, get_flags, (unsigned int *flags), flags)
+
+static CUresult wait_for_all(struct call *call, struct context *context)
+{
+	struct ops ops = {0};
+	CUresult error;
+
+	pthread_mutex_lock(&device_lock);
+	error = capture_permits_wait(context, NULL);
+	if (error == CUDA_SUCCESS)
+		last_ops(context, NULL, &ops);
+	pthread_mutex_unlock(&device_lock);
+	if (error == CUDA_SUCCESS)
+		wait_and_clear(call, &ops, choose_wait(context, false));
+	return error;
+}
+
+static CUresult synchronize(struct call *call)
+{
+	CUresult error;
+	struct context *context = current_context(call, &error);
+
+	return context ? wait_for_all(call, context) : error;
+}
+
+static CUresult synchronize_context(struct call *call, CUcontext handle)
+{
+	struct context *context = handle ? find_context(handle) : NULL;
+	CUresult error;
+
+	if (!handle)
+		return synchronize(call);
+	if (!driver_ready(&error))
+		return error;
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	say_context(call, context);
+	return wait_for_all(call, context);
+}
+
+EXPORT(cuCtxSynchronize, synchronize, (void))
+EXPORT(cuCtxSynchronize_v2, synchronize_context, (CUcontext context), context)
+
+/* Every simulated device can reach the others' memory; this is checked and otherwise of no effect. */
+static CUresult enable_peer(struct call *call, CUcontext peer, unsigned int flags)
+{
+	CUresult error;
+
+	say_u64(call, "flags", flags);
+	if (!current_context(call, &error))
+		return error;
+	return flags ? CUDA_ERROR_INVALID_VALUE : find_context(peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORT(cuCtxEnablePeerAccess, enable_peer, (CUcontext peer, unsigned int flags), peer, flags)

@@ -2,220 +2,292 @@
 /*
  * The simulated driver: CUDA events.
  *
- * This file is compiled so that its functions begin with endbr64 and then push %rbp, unlike the others, which begin with
- * push %rbp as nearly all of NVIDIA's do: the two classes of instruction that a uprobe costs differently on.
+ * This file is compiled so that its functions begin with endbr64 and then push %rbp.
  */
 #include <stdlib.h>
 
 #include "device.h"
 
 struct event {
+	atomic_int references;
 	unsigned index, flags;
+	const struct context *context;
 	struct op *recorded; /* the latest record, NULL before the first */
+	struct capture_point point;
 };
 
-/* The lock is held. Returns the latest record with a reference, NULL if there is none. */
-static struct op *latest_record(const struct event *event)
+struct event *event_get(struct event *event)
 {
-	return event->recorded ? op_get(event->recorded) : NULL;
+	atomic_fetch_add(&event->references, 1);
+	return event;
 }
 
-static CUresult find_recorded(CUevent handle, struct op **op, unsigned *flags)
+void event_put(struct event *event)
 {
-	const struct event *event;
-
-	pthread_mutex_lock(&device_lock);
-	event = table_get(&events, handle);
-	*op = event ? latest_record(event) : NULL;
-	*flags = event ? event->flags : 0;
-	pthread_mutex_unlock(&device_lock);
-	return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	if (atomic_fetch_sub(&event->references, 1) != 1)
+		return;
+	op_put(event->recorded);
+	free(event->point.nodes);
+	free(event);
 }
 
-SIMCUDA_API CUresult cuEventCreate(CUevent *out, unsigned int flags)
+unsigned event_number(const struct event *event)
+{
+	return event->index;
+}
+
+struct op *event_recorded(const struct event *event)
+{
+	return event->recorded;
+}
+
+struct capture_point *event_point(struct event *event)
+{
+	return &event->point;
+}
+
+void event_set_recorded(struct event *event, struct op *op)
+{
+	op_put(event->recorded);
+	event->recorded = op_get(op);
+	event->point.capture = 0;
+}
+
+static bool is_of(const void *event, const void *context)
+{
+	return ((const struct event *)event)->context == context;
+}
+
+void forget_events(const struct context *context)
+{
+	table_purge(&events, is_of, context);
+}
+
+/* With the lock held: the CUDA event of a handle, said in the call's truth. */
+static struct event *find_event(struct call *call, CUevent handle, CUresult *error)
+{
+	struct event *event = table_get(&events, handle);
+
+	say_handle(call, "event_handle", handle);
+	if (event)
+		say_u64(call, "event", event->index);
+	else
+		*error = CUDA_ERROR_INVALID_HANDLE;
+	return event;
+}
+
+static CUresult create(struct call *call, CUevent *out, unsigned int flags)
 {
 	static unsigned last_index;
 	struct event *event;
 	CUresult error;
+	const struct context *context = current_context(call, &error);
 
-	ENTER(cuEventCreate);
-	ARG_U64("flags", flags);
-	if (!current_context(&error))
-		LEAVE(error);
-	event = calloc(1, sizeof(*event));
-	if (!event)
-		LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
-	pthread_mutex_lock(&device_lock);
-	*event = (struct event){.index = ++last_index, .flags = flags};
-	*out = table_put(&events, event);
-	pthread_mutex_unlock(&device_lock);
-	if (!*out) {
-		free(event);
-		LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
-	}
-	ARG_HEX("event_handle", *out);
-	ARG_U64("event", event->index);
-	LEAVE(CUDA_SUCCESS);
-}
-
-SIMCUDA_API CUresult cuEventDestroy_v2(CUevent handle)
-{
-	struct event *event;
-
-	ENTER(cuEventDestroy_v2);
-	ARG_HEX("event_handle", handle);
-	pthread_mutex_lock(&device_lock);
-	event = table_take(&events, handle);
-	pthread_mutex_unlock(&device_lock);
-	if (!event)
-		LEAVE(CUDA_ERROR_INVALID_HANDLE);
-	ARG_U64("event", event->index);
-	op_put(event->recorded);
-	free(event);
-	LEAVE(CUDA_SUCCESS);
-}
-
-static CUresult record(struct call *outer, CUevent handle, CUstream stream_handle)
-{
-	const struct work work = {.kind = EVENT_RECORD};
-	struct context *context;
-	struct stream *stream;
-	struct event *event;
-	struct op *op = NULL;
-	CUresult error;
-
-	context = current_context(&error);
+	say_u64(call, "flags", flags);
 	if (!context)
 		return error;
+	if (flags > 7 || ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
+		return CUDA_ERROR_INVALID_VALUE;
+	event = must(calloc(1, sizeof(*event)));
 	pthread_mutex_lock(&device_lock);
-	stream = find_stream(context, stream_handle);
-	event = table_get(&events, handle);
-	if (!stream || !event)
-		error = CUDA_ERROR_INVALID_HANDLE;
-	else if (stream->capture)
-		error = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	else
-		error = submit(stream, &work, NULL, outer->number, &op);
-	if (op) {
-		op_put(event->recorded);
-		event->recorded = op;
+	*event = (struct event){.flags = flags, .context = context};
+	atomic_init(&event->references, 1);
+	*out = table_put(&events, event);
+	if (*out)
+		event->index = ++last_index;
+	pthread_mutex_unlock(&device_lock);
+	if (!*out) {
+		event_put(event);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (op && outer->written) {
-		line_u64(&outer->line, "event", event->index);
-		line_hex(&outer->line, "event_handle", (uintptr_t)handle);
-		line_u64(&outer->line, "stream", stream->index);
-		line_hex(&outer->line, "handle", (uintptr_t)stream_handle);
-		line_u64(&outer->line, "op", op->id);
+	say_handle(call, "event_handle", *out);
+	say_u64(call, "event", event->index);
+	return CUDA_SUCCESS;
+}
+
+/* What was recorded or waits still does. */
+static CUresult destroy(struct call *call, CUevent handle)
+{
+	struct event *event;
+	CUresult error;
+
+	if (!current_context(call, &error))
+		return error;
+	pthread_mutex_lock(&device_lock);
+	event = find_event(call, handle, &error);
+	table_take(&events, handle);
+	pthread_mutex_unlock(&device_lock);
+	if (event)
+		event_put(event);
+	return error;
+}
+
+EXPORT(cuEventCreate, create, (CUevent *out, unsigned int flags), out, flags)
+EXPORT(cuEventDestroy_v2, destroy, (CUevent event), event)
+
+/* With the lock held. */
+static CUresult submit_record(struct call *call, struct stream *stream, struct event *event, unsigned int flags)
+{
+	const struct work work = {.kind = EVENT_RECORD, .event = event};
+	struct op *op;
+	CUresult error;
+
+	if (event->context != stream->context)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (flags & CU_EVENT_RECORD_EXTERNAL && !stream->capture)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	if (stream->capture && !(flags & CU_EVENT_RECORD_EXTERNAL))
+		return capture_record(call, stream, event);
+	error = submit(call, stream, &work, NULL, &op);
+	if (op)
+		event_set_recorded(event, op);
+	op_put(op);
+	return error;
+}
+
+static CUresult record(struct call *call, CUevent handle, CUstream stream_handle, unsigned int flags)
+{
+	struct stream *stream;
+	struct event *event;
+	CUresult error;
+
+	say_u64(call, "flags", flags);
+	if (flags > CU_EVENT_RECORD_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&device_lock);
+	stream = find_stream(call, stream_handle, &error);
+	event = find_event(call, handle, &error);
+	if (stream && event)
+		error = submit_record(call, stream, event, flags);
+	pthread_mutex_unlock(&device_lock);
+	return error;
+}
+
+EXPORT_BOTH(cuEventRecord, _ptsz, record, (CUevent event, CUstream stream), event, stream, 0)
+EXPORT_BOTH(cuEventRecordWithFlags, _ptsz, record, (CUevent event, CUstream stream, unsigned int flags), event, stream, flags)
+
+/* With the lock held. An event that was never recorded binds nothing. */
+static CUresult submit_wait(struct call *call, struct stream *stream, struct event *event, unsigned int flags)
+{
+	const struct work work = {.kind = WAIT_EVENT, .event = event};
+
+	if (flags & CU_EVENT_WAIT_EXTERNAL && !stream->capture)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	if ((stream->capture || event->point.capture) && !(flags & CU_EVENT_WAIT_EXTERNAL))
+		return capture_wait(call, stream, event);
+	if (!event->recorded && !stream->capture)
+		return capture_permits_work(stream);
+	return submit(call, stream, &work, event->recorded, NULL);
+}
+
+static CUresult wait_event(struct call *call, CUstream stream_handle, CUevent handle, unsigned int flags)
+{
+	struct stream *stream;
+	struct event *event;
+	CUresult error;
+
+	say_u64(call, "flags", flags);
+	if (flags > CU_EVENT_WAIT_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&device_lock);
+	stream = find_stream(call, stream_handle, &error);
+	event = find_event(call, handle, &error);
+	if (stream && event)
+		error = submit_wait(call, stream, event, flags);
+	pthread_mutex_unlock(&device_lock);
+	return error;
+}
+
+EXPORT_BOTH(cuStreamWaitEvent, _ptsz, wait_event, (CUstream stream, CUevent event, unsigned int flags), stream, event, flags)
+
+/* The latest record of an event, with a reference; NULL if there is none, which is no error. */
+static CUresult find_recorded(struct call *call, CUevent handle, struct op **op, unsigned *flags)
+{
+	struct event *event;
+	CUresult error;
+
+	*op = NULL;
+	pthread_mutex_lock(&device_lock);
+	if (current_context(call, &error)) {
+		event = find_event(call, handle, &error);
+		if (event)
+			error = capture_permits_event(&event->point);
+		if (event && event->recorded && error == CUDA_SUCCESS)
+			*op = op_get(event->recorded);
+		*flags = event ? event->flags : 0;
 	}
 	pthread_mutex_unlock(&device_lock);
 	return error;
 }
 
-SIMCUDA_API CUresult cuEventRecord(CUevent handle, CUstream stream)
+static CUresult synchronize(struct call *call, CUevent handle)
 {
-	ENTER(cuEventRecord);
-	LEAVE(record(&call, handle, stream));
-}
-
-SIMCUDA_API CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int flags)
-{
-	ENTER(cuEventRecordWithFlags);
-	ARG_U64("flags", flags);
-	LEAVE(record(&call, handle, stream));
-}
-
-SIMCUDA_API CUresult cuEventSynchronize(CUevent handle)
-{
-	struct context *context;
-	struct op *op, **ops;
+	struct ops ops = {0};
+	struct op *op;
 	unsigned flags;
-	CUresult error;
+	CUresult error = find_recorded(call, handle, &op, &flags);
 
-	ENTER(cuEventSynchronize);
-	ARG_HEX("event_handle", handle);
-	context = current_context(&error);
-	if (!context)
-		LEAVE(error);
-	error = find_recorded(handle, &op, &flags);
 	if (!op)
-		LEAVE(error);
-	ops = malloc(sizeof(*ops));
-	if (!ops)
-		LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
-	ops[0] = op;
-	wait_and_put(&call, ops, 1, choose_wait(context, flags & CU_EVENT_BLOCKING_SYNC));
-	LEAVE(CUDA_SUCCESS);
+		return error;
+	ops_add(&ops, op);
+	wait_and_clear(call, &ops, choose_wait(op->stream->context, flags & CU_EVENT_BLOCKING_SYNC));
+	op_put(op);
+	return CUDA_SUCCESS;
 }
 
-SIMCUDA_API CUresult cuEventQuery(CUevent handle)
+static CUresult query(struct call *call, CUevent handle)
 {
 	struct op *op;
 	unsigned flags;
-	CUresult error;
+	CUresult error = find_recorded(call, handle, &op, &flags);
 
-	ENTER(cuEventQuery);
-	ARG_HEX("event_handle", handle);
-	error = find_recorded(handle, &op, &flags);
-	if (op && !op_done(op))
-		error = CUDA_ERROR_NOT_READY;
+	if (op) {
+		say_u64(call, "record", op->id);
+		error = op_done(op) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	}
 	op_put(op);
-	LEAVE(error);
+	return error;
 }
 
-SIMCUDA_API CUresult cuEventElapsedTime(float *milliseconds, CUevent start_handle, CUevent end_handle)
+EXPORT(cuEventSynchronize, synchronize, (CUevent event), event)
+EXPORT_STEPPED(cuEventQuery, "endbr64", query, (CUevent event), event)
+
+/* With the lock held: both records, if they can be compared. */
+static CUresult find_both(CUevent start_handle, CUevent end_handle, struct op **start, struct op **end)
 {
-	struct op *start = NULL, *end = NULL;
-	unsigned flags;
+	const struct event *first = table_get(&events, start_handle), *second = table_get(&events, end_handle);
+
+	if (!first || !second)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (first->point.capture || second->point.capture)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!first->recorded || !second->recorded || first->context != second->context)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if ((first->flags | second->flags) & CU_EVENT_DISABLE_TIMING)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!op_done(first->recorded) || !op_done(second->recorded))
+		return CUDA_ERROR_NOT_READY;
+	*start = first->recorded;
+	*end = second->recorded;
+	return CUDA_SUCCESS;
+}
+
+static CUresult elapsed(struct call *call, float *milliseconds, CUevent start_handle, CUevent end_handle)
+{
+	struct op *start, *end;
 	CUresult error;
 
-	ENTER(cuEventElapsedTime);
-	error = find_recorded(start_handle, &start, &flags);
-	if (error == CUDA_SUCCESS)
-		error = find_recorded(end_handle, &end, &flags);
-	if (error == CUDA_SUCCESS && (!start || !end))
-		error = CUDA_ERROR_INVALID_HANDLE;
-	else if (error == CUDA_SUCCESS && (!op_done(start) || !op_done(end)))
-		error = CUDA_ERROR_NOT_READY;
+	if (!current_context(call, &error))
+		return error;
+	say_handle(call, "start_event_handle", start_handle);
+	say_handle(call, "end_event_handle", end_handle);
+	pthread_mutex_lock(&device_lock);
+	error = find_both(start_handle, end_handle, &start, &end);
 	if (error == CUDA_SUCCESS)
 		*milliseconds = (float)((double)(int64_t)(end->end_ns - start->end_ns) / 1e6);
-	op_put(start);
-	op_put(end);
-	LEAVE(error);
-}
-
-/* An event that was never recorded binds nothing. */
-SIMCUDA_API CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags)
-{
-	const struct work work = {.kind = WAIT_EVENT};
-	struct context *context;
-	struct stream *stream;
-	struct event *event;
-	struct op *op = NULL;
-	CUresult error;
-
-	ENTER(cuStreamWaitEvent);
-	ARG_HEX("handle", stream_handle);
-	ARG_HEX("event_handle", handle);
-	ARG_U64("flags", flags);
-	context = current_context(&error);
-	if (!context)
-		LEAVE(error);
-	pthread_mutex_lock(&device_lock);
-	stream = find_stream(context, stream_handle);
-	event = table_get(&events, handle);
-	if (!stream || !event)
-		error = CUDA_ERROR_INVALID_HANDLE;
-	else if (stream->capture)
-		error = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	else
-		error = event->recorded ? submit(stream, &work, event->recorded, call.number, &op) : CUDA_SUCCESS;
-	if (event)
-		ARG_U64("event", event->index);
-	if (stream)
-		ARG_U64("stream", stream->index);
-	if (op)
-		ARG_U64("op", op->id);
 	pthread_mutex_unlock(&device_lock);
-	op_put(op);
-	LEAVE(error);
+	return error;
 }
+
+EXPORT(cuEventElapsedTime, elapsed, (float *milliseconds, CUevent start, CUevent end), milliseconds, start, end)
+EXPORT(cuEventElapsedTime_v2, elapsed, (float *milliseconds, CUevent start, CUevent end), milliseconds, start, end)

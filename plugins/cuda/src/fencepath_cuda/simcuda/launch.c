@@ -11,58 +11,18 @@
 
 #define LONGEST_NS 60000000000ull /* more was not meant as a time */
 
-static uint64_t asked_ns(void **params, void **extra, uint64_t default_ns)
+bool kernel_ns(void **params, void **extra, uint64_t default_ns, uint64_t *duration_ns)
 {
-	uint64_t duration_ns = default_ns;
-
+	*duration_ns = default_ns;
 	if (params && params[0])
-		memcpy(&duration_ns, params[0], sizeof(duration_ns));
+		memcpy(duration_ns, params[0], sizeof(*duration_ns));
 	for (; !params && extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2)
 		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			memcpy(&duration_ns, extra[1], sizeof(duration_ns));
-	return duration_ns;
+			memcpy(duration_ns, extra[1], sizeof(*duration_ns));
+	return *duration_ns <= LONGEST_NS;
 }
 
-static CUresult launch(struct call *outer, CUfunction function, CUstream handle, void **params, void **extra)
-{
-	struct work work = {.kind = KERNEL};
-	struct context *context;
-	struct stream *stream;
-	struct op *op = NULL;
-	uint64_t default_ns;
-	CUresult error;
-
-	context = current_context(&error);
-	if (!context)
-		return error;
-	pthread_mutex_lock(&device_lock);
-	work.name = find_function(function, &default_ns);
-	stream = find_stream(context, handle);
-	if (!work.name || !stream) {
-		error = CUDA_ERROR_INVALID_HANDLE;
-	} else {
-		work.duration_ns = asked_ns(params, extra, default_ns);
-		error = work.duration_ns > LONGEST_NS ? CUDA_ERROR_INVALID_VALUE :
-							submit(stream, &work, NULL, outer->number, &op);
-	}
-	pthread_mutex_unlock(&device_lock);
-	if (outer->written) {
-		line_hex(&outer->line, "handle", (uintptr_t)handle);
-		line_hex(&outer->line, "function", (uintptr_t)function);
-		line_hex(&outer->line, "params", (uintptr_t)params);
-		line_hex(&outer->line, "extra", (uintptr_t)extra);
-		if (stream)
-			line_u64(&outer->line, "stream", stream->index);
-		if (work.name)
-			line_text(&outer->line, "kernel", work.name);
-		if (op)
-			line_u64(&outer->line, "op", op->id);
-	}
-	op_put(op);
-	return error;
-}
-
-static void write_shape(struct call *call, const unsigned int *grid, const unsigned int *block, unsigned int shared_bytes)
+void say_shape(struct call *call, const unsigned int *grid, const unsigned int *block, unsigned int shared_bytes)
 {
 	const uint64_t g[] = {grid[0], grid[1], grid[2]}, b[] = {block[0], block[1], block[2]};
 
@@ -78,53 +38,81 @@ static bool is_shape(const unsigned int *grid, const unsigned int *block)
 	return grid[0] && grid[1] && grid[2] && block[0] && block[1] && block[2];
 }
 
-SIMCUDA_API CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-				    unsigned int block_x, unsigned int block_y, unsigned int block_z,
-				    unsigned int shared_bytes, CUstream stream, void **params, void **extra)
+/* With the lock held. */
+static CUresult submit_kernel(struct call *call, struct stream *stream, CUfunction function, void **params, void **extra)
 {
-	const unsigned int grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+	struct work work = {.kind = KERNEL};
+	uint64_t default_ns;
 
-	ENTER(cuLaunchKernel);
-	write_shape(&call, grid, block, shared_bytes);
-	if (!is_shape(grid, block))
-		LEAVE(CUDA_ERROR_INVALID_VALUE);
-	LEAVE(launch(&call, function, stream, params, extra));
+	work.name = find_function(stream->context, function, &default_ns);
+	if (!work.name) /* a launch takes a library's kernel too */
+		work.name = find_kernel((CUkernel)function, &default_ns);
+	if (!work.name)
+		return CUDA_ERROR_INVALID_HANDLE;
+	say_text(call, "kernel", work.name);
+	if (!kernel_ns(params, extra, default_ns, &work.duration_ns))
+		return CUDA_ERROR_INVALID_VALUE;
+	return submit(call, stream, &work, NULL, NULL);
 }
 
-SIMCUDA_API CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
+static CUresult launch(struct call *call, const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
 {
-	ENTER(cuLaunchKernelEx);
-	write_shape(&call, &config->gridDimX, &config->blockDimX, config->sharedMemBytes);
-	ARG_U64("attributes", config->numAttrs);
-	if (!is_shape(&config->gridDimX, &config->blockDimX))
-		LEAVE(CUDA_ERROR_INVALID_VALUE);
-	LEAVE(launch(&call, function, config->hStream, params, extra));
-}
-
-SIMCUDA_API CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data)
-{
-	const struct work work = {.kind = HOST_FUNC, .function = function, .data = data};
-	struct context *context;
 	struct stream *stream;
-	struct op *op = NULL;
 	CUresult error;
 
-	ENTER(cuLaunchHostFunc);
-	ARG_HEX("handle", handle);
-	ARG_HEX("function", function);
-	if (!function)
-		LEAVE(CUDA_ERROR_INVALID_VALUE);
-	context = current_context(&error);
-	if (!context)
-		LEAVE(error);
+	say_shape(call, &config->gridDimX, &config->blockDimX, config->sharedMemBytes);
+	if (!is_shape(&config->gridDimX, &config->blockDimX))
+		return CUDA_ERROR_INVALID_VALUE;
+	say_handle(call, "function", function);
+	say_handle(call, "params", params);
+	say_handle(call, "extra", extra);
 	pthread_mutex_lock(&device_lock);
-	stream = find_stream(context, handle);
-	error = stream ? submit(stream, &work, NULL, call.number, &op) : CUDA_ERROR_INVALID_HANDLE;
-	pthread_mutex_unlock(&device_lock);
+	stream = find_stream(call, config->hStream, &error);
 	if (stream)
-		ARG_U64("stream", stream->index);
-	if (op)
-		ARG_U64("op", op->id);
-	op_put(op);
-	LEAVE(error);
+		error = submit_kernel(call, stream, function, params, extra);
+	pthread_mutex_unlock(&device_lock);
+	return error;
 }
+
+static CUresult launch_config(struct call *call, const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
+{
+	say_u64(call, "attributes", config->numAttrs);
+	return launch(call, config, function, params, extra);
+}
+
+#define SHAPE                                                                                                            \
+	unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y,       \
+		unsigned int block_z, unsigned int shared_bytes
+#define CONFIG                                                                                                           \
+	&(CUlaunchConfig)                                                                                                \
+	{                                                                                                                \
+		.gridDimX = grid_x, .gridDimY = grid_y, .gridDimZ = grid_z, .blockDimX = block_x, .blockDimY = block_y,  \
+		.blockDimZ = block_z, .sharedMemBytes = shared_bytes, .hStream = stream,                                 \
+	}
+
+EXPORT_BOTH(cuLaunchKernel, _ptsz, launch, (CUfunction function, SHAPE, CUstream stream, void **params, void **extra), CONFIG,
+	    function, params, extra)
+EXPORT_BOTH(cuLaunchCooperativeKernel, _ptsz, launch, (CUfunction function, SHAPE, CUstream stream, void **params), CONFIG,
+	    function, params, NULL)
+EXPORT_BOTH(cuLaunchKernelEx, _ptsz, launch_config,
+	    (const CUlaunchConfig *config, CUfunction function, void **params, void **extra), config, function, params, extra)
+
+static CUresult launch_host(struct call *call, CUstream handle, CUhostFn function, void *data)
+{
+	const struct work work = {.kind = HOST_FUNC, .function = function, .data = data};
+	struct stream *stream;
+	CUresult error;
+
+	say_hex(call, "function", (uintptr_t)function);
+	say_handle(call, "data", data);
+	if (!function)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&device_lock);
+	stream = find_stream(call, handle, &error);
+	if (stream)
+		error = submit(call, stream, &work, NULL, NULL);
+	pthread_mutex_unlock(&device_lock);
+	return error;
+}
+
+EXPORT_BOTH(cuLaunchHostFunc, _ptsz, launch_host, (CUstream stream, CUhostFn function, void *data), stream, function, data)

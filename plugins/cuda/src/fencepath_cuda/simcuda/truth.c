@@ -14,11 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "simcuda.h"
-
 #define FLUSH_NS 100000000
 #define BUFFER_BYTES (64 << 10)
-#define HEAD_BYTES 320 /* kept for what every call has, however many arguments it writes */
+
+static __thread int own_tid;
 
 uint64_t now_ns(void)
 {
@@ -30,11 +29,9 @@ uint64_t now_ns(void)
 
 int thread_id(void)
 {
-	static __thread int tid;
-
-	if (!tid)
-		tid = (int)syscall(SYS_gettid);
-	return tid;
+	if (!own_tid)
+		own_tid = (int)syscall(SYS_gettid);
+	return own_tid;
 }
 
 /* The file, and one buffer per thread: a line costs its thread no system call. */
@@ -47,6 +44,8 @@ struct buffer {
 };
 
 static int truth_fd = -1;
+static bool forked;
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
 static _Atomic(struct buffer *) buffers;
 static __thread struct buffer *own_buffer;
 
@@ -55,17 +54,21 @@ bool truth_on(void)
 	return truth_fd >= 0;
 }
 
-static void flush(struct buffer *buffer)
+static void write_all(const char *text, size_t size)
 {
-	size_t done = 0;
-
-	while (done < buffer->used) {
-		ssize_t n = write(truth_fd, buffer->text + done, buffer->used - done);
+	while (size) {
+		ssize_t n = write(truth_fd, text, size);
 
 		if (n < 0 && errno != EINTR)
 			break;
-		done += n > 0 ? (size_t)n : 0;
+		text += n > 0 ? n : 0;
+		size -= n > 0 ? (size_t)n : 0;
 	}
+}
+
+static void flush(struct buffer *buffer)
+{
+	write_all(buffer->text, buffer->used);
 	buffer->used = 0;
 }
 
@@ -101,9 +104,14 @@ void truth_write(struct line *line)
 	pthread_mutex_lock(&buffer->lock);
 	if (buffer->used + line->used > sizeof(buffer->text))
 		flush(buffer);
-	memcpy(buffer->text + buffer->used, line->text, line->used);
-	buffer->used += line->used;
+	if (line->used > sizeof(buffer->text)) {
+		write_all(line->text, line->used);
+	} else {
+		memcpy(buffer->text + buffer->used, line->text, line->used);
+		buffer->used += line->used;
+	}
 	pthread_mutex_unlock(&buffer->lock);
+	free(line->heap);
 }
 
 static void *flush_now_and_then(void *unused)
@@ -118,34 +126,55 @@ static void *flush_now_and_then(void *unused)
 	return unused;
 }
 
-static void stop_in_child(void)
+/* SIMCUDA_TRUTH with the process's id for %p, NULL if nothing is to be written. */
+static char *truth_path(void)
 {
-	truth_fd = -1; /* a forked child has no device: its calls are nobody's truth */
+	const char *wish = getenv("SIMCUDA_TRUTH"), *at;
+	char *path;
+
+	if (!wish || !*wish)
+		return NULL;
+	at = strstr(wish, "%p");
+	if (!at)
+		return forked ? NULL : strdup(wish); /* the file is the truth of the process that loaded the library */
+	return asprintf(&path, "%.*s%d%s", (int)(at - wish), wish, (int)getpid(), at + 2) < 0 ? NULL : path;
 }
 
-__attribute__((constructor)) static void truth_open(void)
+static void truth_open(void)
 {
-	const char *path = getenv("SIMCUDA_TRUTH");
+	char *path = truth_path(), text[256];
 	struct line line;
-	char text[256];
 	pthread_t thread;
 
-	if (!path || !*path)
+	if (!path)
 		return;
 	truth_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (truth_fd < 0) {
+	if (truth_fd < 0)
 		fprintf(stderr, "simulated CUDA: cannot write truth to %s: %s\n", path, strerror(errno));
+	free(path);
+	if (truth_fd < 0)
 		return;
-	}
 	line_start(&line, text, sizeof(text), "header");
-	line_raw(&line, ",\"format\":\"simcuda.truth/1\",\"simulated\":true,\"clock\":\"CLOCK_MONOTONIC\"");
+	line_raw(&line, ",\"format\":\"simcuda.truth/2\",\"simulated\":true,\"clock\":\"CLOCK_MONOTONIC\"");
 	line_u64(&line, "pid", (uint64_t)getpid());
 	line_u64(&line, "begin_ns", now_ns());
 	truth_write(&line);
 	flush_all(); /* first, whatever becomes of the process */
-	pthread_atfork(NULL, NULL, stop_in_child);
 	if (pthread_create(&thread, NULL, flush_now_and_then, NULL) == 0)
 		pthread_detach(thread);
+}
+
+/* A child of a process that has a device has none: its calls are nobody's truth. */
+static void stop_in_child(void)
+{
+	forked = true;
+	truth_fd = -1;
+	own_tid = 0;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, stop_in_child);
 }
 
 __attribute__((destructor)) static void truth_close(void)
@@ -154,121 +183,10 @@ __attribute__((destructor)) static void truth_close(void)
 		flush_all();
 }
 
-/* Lines. Numbers are written by hand: a launch's line must not cost more than the launch. */
-
-static void add(struct line *line, const char *text, size_t size)
-{
-	memcpy(line->text + line->used, text, size);
-	line->used += size;
-}
-
-/* Room for a member and for the end of the line. */
-static bool fits(const struct line *line, size_t size)
-{
-	return line->used + size + 8 <= line->size;
-}
-
-static void add_key(struct line *line, const char *key)
-{
-	add(line, ",\"", 2);
-	add(line, key, strlen(key));
-	add(line, "\":", 2);
-}
-
-static void add_u64(struct line *line, uint64_t value)
-{
-	char digits[20];
-	size_t at = sizeof(digits);
-
-	do
-		digits[--at] = (char)('0' + value % 10);
-	while (value /= 10);
-	add(line, digits + at, sizeof(digits) - at);
-}
-
-void line_start(struct line *line, char *text, size_t size, const char *type)
-{
-	*line = (struct line){.text = text, .size = size};
-	add(line, "{\"type\":\"", 9);
-	add(line, type, strlen(type));
-	add(line, "\"", 1);
-}
-
-void line_raw(struct line *line, const char *text)
-{
-	add(line, text, strlen(text));
-}
-
-void line_u64(struct line *line, const char *key, uint64_t value)
-{
-	if (fits(line, strlen(key) + 24)) {
-		add_key(line, key);
-		add_u64(line, value);
-	}
-}
-
-void line_hex(struct line *line, const char *key, uint64_t value)
-{
-	char digits[16];
-	size_t at = sizeof(digits);
-
-	if (!fits(line, strlen(key) + 26))
-		return;
-	do
-		digits[--at] = "0123456789abcdef"[value & 15];
-	while (value >>= 4);
-	add_key(line, key);
-	add(line, "\"0x", 3);
-	add(line, digits + at, sizeof(digits) - at);
-	add(line, "\"", 1);
-}
-
-void line_text(struct line *line, const char *key, const char *value)
-{
-	if (!fits(line, strlen(key) + 6 * strlen(value) + 6))
-		return;
-	add_key(line, key);
-	add(line, "\"", 1);
-	for (; *value; value++) {
-		char escaped[8];
-
-		if (*value == '"' || *value == '\\' || (unsigned char)*value < ' ')
-			add(line, escaped, (size_t)snprintf(escaped, sizeof(escaped), "\\u%04x", (unsigned char)*value));
-		else
-			add(line, value, 1);
-	}
-	add(line, "\"", 1);
-}
-
-void line_ids(struct line *line, const char *key, const uint64_t *ids, size_t count)
-{
-	if (!fits(line, strlen(key) + 6 + 21 * count))
-		return;
-	add_key(line, key);
-	add(line, "[", 1);
-	for (size_t i = 0; i < count; i++) {
-		if (i)
-			add(line, ",", 1);
-		add_u64(line, ids[i]);
-	}
-	add(line, "]", 1);
-}
-
-void line_edge(struct line *line, bool first, uint64_t op, const char *why)
-{
-	if (!fits(line, strlen(why) + 28))
-		return;
-	add(line, first ? "[" : ",[", first ? 1 : 2);
-	add_u64(line, op);
-	add(line, ",\"", 2);
-	add(line, why, strlen(why));
-	add(line, "\"]", 2);
-}
-
 /* Failures on demand: SIMCUDA_FAIL="cuLaunchKernel:719:3,cudaMalloc:2:1+": the third launch fails with 719, every
  * allocation with 2. */
 
-#define MAX_FAILURES 16
+#define MAX_FAILURES 64
 
 static struct failure {
 	char name[64];
@@ -322,14 +240,17 @@ static __thread struct call *innermost;
 
 bool call_begin(struct call *call, const char *name)
 {
+	pthread_once(&opened, truth_open);
 	call->written = truth_on();
 	call->name = name;
 	call->number = 0;
+	call->per_thread = false;
+	call->context = 0;
 	if (call->written) {
 		call->outer = innermost;
 		innermost = call;
 		call->number = atomic_fetch_add(&last_call, 1) + 1;
-		line_start(&call->line, call->text, sizeof(call->text) - HEAD_BYTES, "call");
+		line_start(&call->line, call->text, sizeof(call->text), "call");
 		call->begin_ns = now_ns();
 	}
 	call->forced = failure_count ? forced_result(name) : 0;
@@ -343,13 +264,16 @@ int call_end(struct call *call, int result)
 	if (!call->written)
 		return result;
 	end_ns = now_ns();
-	call->line.size += HEAD_BYTES;
 	line_u64(&call->line, "call", call->number);
 	line_text(&call->line, "name", call->name);
 	line_u64(&call->line, "tid", (uint64_t)thread_id());
 	line_u64(&call->line, "begin_ns", call->begin_ns);
 	line_u64(&call->line, "end_ns", end_ns);
 	line_u64(&call->line, "result", (uint64_t)result);
+	if (call->context) {
+		line_u64(&call->line, "context", call->context);
+		line_hex(&call->line, "context_handle", call->context_handle);
+	}
 	if (call->outer)
 		line_u64(&call->line, "outer", call->outer->number);
 	truth_write(&call->line);
@@ -358,4 +282,4 @@ int call_end(struct call *call, int result)
 }
 
 /* For the simulated libcudart. */
-SIMCUDA_API const struct simcuda_calls simcuda_calls = {call_begin, call_end, line_u64, line_hex, line_text};
+SIMCUDA_API const struct simcuda_calls simcuda_calls = {call_begin, call_end, line_u64, line_hex};

@@ -26,10 +26,15 @@ class Call:
         begin_ns: first thing the function did.
         end_ns: last thing it did.
         result: CUresult or cudaError_t.
+        context: number of the context it worked on, never used again; None for none.
+        context_handle: that context's handle as a number, used again for later contexts; None for none.
         outer: number of the runtime call it was made for, None if it was called by the program.
-        op: id of the operation it submitted, None if none; of a graph launch, the first of ``arguments["ops"]``.
+        op: id of the operation it submitted, None if none; of a graph launch, the first of ``arguments["ops"]``, which
+            follow each other without a gap.
         waited_for: ids of the operations it waited for.
-        arguments: the rest; handles are hexadecimal text, ``stream`` and ``event`` numbers that are never used again.
+        arguments: the rest. Handles are hexadecimal text (``handle``: of the stream); ``stream``, ``event``, ``graph``,
+            ``exec`` and ``pool`` are numbers that are never used again; ``node`` is the number of a node in its graph.
+            A call that was captured has ``graph`` and ``node`` and no operation. Names of kernels are bytes as Latin-1.
     """
 
     number: int
@@ -38,6 +43,8 @@ class Call:
     begin_ns: int
     end_ns: int
     result: int
+    context: int | None
+    context_handle: int | None
     outer: int | None
     op: int | None
     waited_for: tuple[int, ...]
@@ -50,7 +57,10 @@ class Edge:
 
     Attributes:
         op: id of the operation waited for.
-        why: ``stream`` (the one before in its stream), ``event`` (a CUDA event) or ``legacy`` (the default stream).
+        why: ``stream`` (the one before in its stream, or each of the last ones of a graph), ``event`` (a CUDA event),
+            ``legacy`` (the default stream), ``graph`` (a node of the same launch), ``exec`` (the launch before of the same
+            executable graph, where no other reason covers it) or ``value`` (wrote the value in memory that it waited for).
+            The operation of an edge ended before this one started, but for ``value``: before it ended.
     """
 
     op: int
@@ -63,13 +73,20 @@ class Op:
 
     Attributes:
         id: from 1, in the order of submission.
-        kind: kernel, memcpy_htod, memcpy_dtoh, memcpy_dtod, memset, host_func, event_record or wait_event.
+        kind: kernel, memcpy_htod, memcpy_dtoh, memcpy_dtod, memcpy_peer, memset, host_func, event_record, wait_event,
+            mem_alloc, mem_free, prefetch, wait_value, write_value or, of a graph, empty.
         name: of a kernel, else None.
-        bytes: of a copy or memset, else 0.
+        bytes: of a copy, set or allocation, else 0.
+        event: number of the CUDA event recorded or waited for, else None.
         context: number of the context.
-        stream: number of the stream, N of the thread ``sim-stream-N``.
+        stream: number of the stream, N of the thread ``sim-stream-N``; of a graph, that of the launch.
         handle: the stream's handle as a number; used again for later streams.
         call: number of the call that submitted it.
+        launch: the same number if that was a graph launch, else None.
+        made_by: of a graph, number of the call that was captured or that added the node; after an update of the executable
+            graph, in the graph that it was updated from. Else None.
+        node: of a graph, number of the node in its graph by creation, from 0; else None.
+        path: of a node in child graphs, the numbers of their nodes, outermost first.
         submit_ns: when it was queued.
         start_ns: when the device began it.
         end_ns: when the device ended it.
@@ -81,10 +98,15 @@ class Op:
     kind: str
     name: str | None
     bytes: int
+    event: int | None
     context: int
     stream: int
     handle: int
     call: int
+    launch: int | None
+    made_by: int | None
+    node: int | None
+    path: tuple[int, ...]
     submit_ns: int
     start_ns: int
     end_ns: int
@@ -144,7 +166,7 @@ def read_truth(path: Path) -> Truth:
     for line in _lines(path):
         kind = line.pop("type")
         if kind == "header":
-            if line["format"] != "simcuda.truth/1" or truth.pid:
+            if line["format"] != "simcuda.truth/2" or truth.pid:
                 raise ValueError(f"{path} is not the truth of one simulated process")
             truth.pid = line["pid"]
         elif kind == "call":
@@ -174,6 +196,8 @@ def _call(line: dict[str, Any]) -> Call:
         begin_ns=line.pop("begin_ns"),
         end_ns=line.pop("end_ns"),
         result=line.pop("result"),
+        context=line.pop("context", None),
+        context_handle=int(handle, 16) if (handle := line.pop("context_handle", None)) else None,
         outer=line.pop("outer", None),
         op=line.pop("op", None),
         waited_for=tuple(line.pop("waited_for", ())),
@@ -187,10 +211,15 @@ def _op(line: dict[str, Any]) -> Op:
         kind=line["kind"],
         name=line.get("name"),
         bytes=line["bytes"],
+        event=line.get("event"),
         context=line["context"],
         stream=line["stream"],
         handle=int(line["handle"], 16),
         call=line["call"],
+        launch=line.get("launch"),
+        made_by=line.get("made_by"),
+        node=line.get("node"),
+        path=tuple(line.get("path", ())),
         submit_ns=line["submit_ns"],
         start_ns=line["start_ns"],
         end_ns=line["end_ns"],

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Launches on the simulated CUDA library, exactly as many and from as many threads as asked for.
+ * Launches, exactly as many and from as many threads as asked for.
  *
- * Each thread has a stream of its own (and so one simulated device queue), is one marked request, and launches one
- * simulated kernel after the other. Prints what it did as one JSON object; times are CLOCK_MONOTONIC.
+ * Each thread has a stream of its own (and so one queue of the device), is one marked request, and launches one kernel after
+ * the other. Prints what it did as one JSON object; times are CLOCK_MONOTONIC. On a real GPU it is the same: compile it with
+ * -DWITHOUT_RUNTIME and -lcuda. (A kernel for the runtime API would need NVIDIA's compiler there.)
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -17,9 +18,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cuda.h>
+#ifndef WITHOUT_RUNTIME
+#include <cuda_runtime_api.h>
+#endif
+
 #include <fencepath_mark.h>
 
-#include "simcudart.h"
+#include "spin.h"
 
 static unsigned long threads = 1, launches = 1009, sync_every = 101, rate_hz;
 static uint64_t kernel_ns = 1000;
@@ -27,7 +33,7 @@ static bool runtime_api;
 static pthread_barrier_t together;
 static CUcontext context;
 static CUfunction kernel;
-static const char kernel_stub; /* the host function that stands for the kernel in the runtime API */
+static char device_name[64];
 
 struct worker {
 	pthread_t thread;
@@ -47,18 +53,58 @@ static uint64_t read_clock(clockid_t clock)
 static void check(int result, const char *what)
 {
 	if (result) {
-		fprintf(stderr, "simulated CUDA: %s failed with %d\n", what, result);
+		fprintf(stderr, "%s failed with %d\n", what, result);
 		exit(1);
 	}
 }
 
+/* The runtime API. */
+
+#ifdef WITHOUT_RUNTIME
+
+static void no_runtime(void)
+{
+	fprintf(stderr, "compiled without the runtime API\n");
+	exit(2);
+}
+#define register_kernel no_runtime
+#define runtime_launch(stream, params) no_runtime()
+#define runtime_synchronize(stream) no_runtime()
+
+#else
+
+static char kernel_stub; /* the host function that stands for the kernel */
+
+void **__cudaRegisterFatBinary(void *image);
+void __cudaRegisterFunction(void **module, const char *host, char *device, const char *name, int thread_limit, void *tid,
+			    void *bid, void *block, void *grid, int *warp_size);
+
+static void register_kernel(void)
+{
+	__cudaRegisterFunction(__cudaRegisterFatBinary(NULL), &kernel_stub, NULL, "workload_kernel", -1, NULL, NULL, NULL,
+			       NULL, NULL);
+}
+
+static void runtime_launch(CUstream stream, void **params)
+{
+	const dim3 grid = {7, 5, 3}, block = {128, 1, 1};
+
+	check((int)cudaLaunchKernel(&kernel_stub, grid, block, params, 0, stream), "cudaLaunchKernel");
+}
+
+static void runtime_synchronize(CUstream stream)
+{
+	check((int)cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+#endif
+
 static void launch(CUstream stream)
 {
 	void *params[] = {&kernel_ns};
-	const dim3 grid = {7, 5, 3}, block = {128, 1, 1};
 
 	if (runtime_api)
-		check((int)cudaLaunchKernel(&kernel_stub, grid, block, params, 0, stream), "cudaLaunchKernel");
+		runtime_launch(stream, params);
 	else
 		check((int)cuLaunchKernel(kernel, 7, 5, 3, 128, 1, 1, 0, stream, params, NULL), "cuLaunchKernel");
 }
@@ -66,7 +112,7 @@ static void launch(CUstream stream)
 static void synchronize(CUstream stream)
 {
 	if (runtime_api)
-		check((int)cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+		runtime_synchronize(stream);
 	else
 		check((int)cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
@@ -109,30 +155,32 @@ static void *work(void *argument)
 	self->cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
 	fencepath_unbind_thread(request);
 	fencepath_request_end(request);
-	check((int)cuStreamDestroy_v2(stream), "cuStreamDestroy");
+	check((int)cuStreamDestroy(stream), "cuStreamDestroy");
 	return NULL;
 }
 
 static void start(void)
 {
+	static const char ptx[] = SPIN_HEAD SPIN_ENTRY("workload_kernel");
 	CUmodule module;
 	CUdevice device;
 
 	check((int)cuInit(0), "cuInit");
 	check((int)cuDeviceGet(&device, 0), "cuDeviceGet");
+	check((int)cuDeviceGetName(device_name, sizeof(device_name), device), "cuDeviceGetName");
 	check((int)cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
 	check((int)cuCtxSetCurrent(context), "cuCtxSetCurrent");
-	check((int)cuModuleLoadData(&module, "workload_kernel"), "cuModuleLoadData");
+	check((int)cuModuleLoadData(&module, ptx), "cuModuleLoadData");
 	check((int)cuModuleGetFunction(&kernel, module, "workload_kernel"), "cuModuleGetFunction");
-	__cudaRegisterFunction(__cudaRegisterFatBinary(NULL), &kernel_stub, NULL, "workload_kernel", -1, NULL, NULL, NULL,
-			       NULL, NULL);
+	if (runtime_api)
+		register_kernel();
 }
 
 static void usage(const char *name)
 {
 	fprintf(stderr,
 		"usage: %s [--threads N] [--launches N] [--sync-every N] [--rate N] [--kernel-ns N] [--runtime]\n"
-		"Launches on the simulated CUDA library. Counts are per thread; a rate of 0 is as fast as it goes.\n",
+		"Launches CUDA kernels that do nothing. Counts are per thread; a rate of 0 is as fast as it goes.\n",
 		name);
 	exit(2);
 }
@@ -180,7 +228,8 @@ int main(int argc, char **argv)
 	}
 	for (unsigned long i = 0; i < threads; i++)
 		pthread_join(workers[i].thread, NULL);
-	printf("{\"simulated\":true,\"api\":\"%s\",\"kernel_ns\":%llu,\"threads\":[", runtime_api ? "runtime" : "driver",
+	printf("{\"simulated\":%s,\"device\":\"%s\",\"api\":\"%s\",\"kernel_ns\":%llu,\"threads\":[",
+	       strstr(device_name, "simulated") ? "true" : "false", device_name, runtime_api ? "runtime" : "driver",
 	       (unsigned long long)kernel_ns);
 	for (unsigned long i = 0; i < threads; i++)
 		printf("%s{\"tid\":%d,\"launches\":%lu,\"begin_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu}", i ? "," : "",

@@ -61,7 +61,8 @@ def build(folder: Path, cupti: Path) -> Path:
     lib = next(path for path in (cupti / "lib", cupti / "lib64") if path.is_dir())
     (found,) = list(lib.glob("libcupti.so.1?"))[:1]
     flags = ["-shared", "-fPIC", "-O2", "-Wall", f"-I{cupti / 'include'}", f"-Wl,-rpath,{lib}"]
-    subprocess.run(["cc", *flags, SOURCE, "-o", library, found], check=True)
+    done = subprocess.run(["cc", *flags, SOURCE, "-o", library, found], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     return library
 
 

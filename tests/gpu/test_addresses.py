@@ -8,10 +8,11 @@ import re
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from fencepath_cuda.functions import TABLE
 
-VERSIONS = (2000, 3020, 4000, 5000, 5050, 6000, 6050, 7000, 8000, 9000, 10000, 10010, 11000, 11010, 11020, 11030, 11040)
+VERSIONS: tuple[int, ...] = (2000, 3020, 4000, 5000, 5050, 6000, 6050, 7000, 8000, 9000, 10000, 10010, 11000, 11010, 11020, 11030, 11040)
 VERSIONS += (11050, 11060, 11070, 11080, 12000, 12010, 12020, 12030, 12040, 12050, 12060, 12080, 12090, 13000)
 FLAGS = {0: "default", 1: "legacy", 2: "per-thread default stream"}
 _SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
@@ -50,7 +51,9 @@ def _mapped(name: str) -> tuple[Path, int]:
 def _symbols(path: Path) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     with path.open("rb") as file:
-        for symbol in ELFFile(file).get_section_by_name(".dynsym").iter_symbols():
+        section = ELFFile(file).get_section_by_name(".dynsym")
+        assert isinstance(section, SymbolTableSection)
+        for symbol in section.iter_symbols():
             if symbol["st_value"]:
                 found.setdefault(symbol["st_value"], set()).add(symbol.name)
     return found

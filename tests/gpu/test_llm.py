@@ -14,6 +14,7 @@ from tests.gpu.conftest import Recorded
 from fencepath.records import Flags
 from fencepath_cuda.decoder import LABELS
 from fencepath_cuda.functions import table_for
+from fencepath_cuda.names import KernelNames
 
 LLM = Path(__file__).parents[1] / "golden" / "h200_llm.py"
 CLOCK_NS = 20_000
@@ -43,40 +44,62 @@ def rows(recorded: Recorded) -> Iterator[dict[str, Any]]:
                 yield {"kind": kind, **dict(zip(plain, values, strict=True))}
 
 
-def test_every_call_that_cupti_reports_is_recorded_in_its_order(recorded: Recorded) -> None:
-    names = names_at(recorded)
-    wanted: dict[int, list[str]] = {
-        tid: [names[call.function] for call in calls] for tid, calls in recorded.log.by_thread(names).items()
+OUTSIDE = {"cuGetProcAddress_v2", "cuDevicePrimaryCtxRelease_v2", "cuLibraryUnload"}
+"""What is called before CUPTI is there, and after it has gone."""
+
+
+def sequences(recorded: Recorded, *, driver: bool) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
+    """Calls by thread in order of entry: those that CUPTI reports, and those recorded, of functions that it knows."""
+    names = {symbol: name for symbol, name in names_at(recorded).items() if symbol.startswith("cuda") != driver}
+    wanted = {
+        tid: [names[call.function] for call in calls if names[call.function] not in OUTSIDE]
+        for tid, calls in recorded.log.by_thread(names).items()
     }
+    reported = {name for calls in wanted.values() for name in calls}
     found: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for row in rows(recorded):
-        found[row["tid"]].append((row["begin_ns"], LABELS[row["label"]]))
-    reported = {names[call.function] for call in recorded.log.calls if call.function in names}
-    got = {tid: [name for _, name in sorted(calls) if name in reported] for tid, calls in found.items()}
+        if LABELS[row["label"]] in reported:
+            found[row["tid"]].append((row["begin_ns"], LABELS[row["label"]]))
+    return wanted, {tid: [name for _, name in sorted(calls)] for tid, calls in found.items()}
+
+
+def test_every_call_of_the_driver_is_recorded_in_its_order(recorded: Recorded) -> None:
+    wanted, found = sequences(recorded, driver=True)
     counts = Counter(name for calls in wanted.values() for name in calls)
-    assert Counter(name for calls in got.values() for name in calls) == counts
-    assert {tid: calls for tid, calls in got.items() if calls} == wanted
-    assert counts["cuLaunchKernel"] > 1000
+    assert Counter(name for calls in found.values() for name in calls) == counts
+    assert found == wanted
+    assert counts["cuLaunchKernel"] + counts["cuLaunchKernelEx"] > 4000
+    assert counts["cuMemcpyHtoDAsync_v2"] + counts["cuMemcpyDtoHAsync_v2"] + counts["cuMemcpyDtoDAsync_v2"] > 50
+    assert counts["cuStreamSynchronize"] > 50
     assert not [row for row in recorded.analysis.recording.loss if row.count]
+
+
+def test_calls_of_the_shared_runtime_are_recorded_in_their_order(recorded: Recorded) -> None:
+    """CUPTI also reports those of the runtimes that libraries hold linked into them, which are seen as driver calls."""
+    wanted, found = sequences(recorded, driver=False)
+    if recorded.detail != "full":  # type: ignore[attr-defined]
+        assert found == {}
+        return
+    for tid, calls in found.items():
+        rest = iter(wanted[tid])
+        assert all(name in rest for name in calls), "it is not in that order"
+    missing = Counter(n for calls in wanted.values() for n in calls) - Counter(
+        n for calls in found.values() for n in calls
+    )
+    assert missing["cudaLaunchKernel"] == missing["cudaMemcpyAsync"] == missing["cudaStreamSynchronize"] == 0
 
 
 def test_kernels_have_their_names_in_order(recorded: Recorded) -> None:
     launches = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
-    wanted = {tid: [c.kernel for c in calls] for tid, calls in recorded.log.by_thread(launches).items()}
-    batch = recorded.analysis.view.batch("cuda.operation")
-    submitted = recorded.analysis.edges
+    wanted = {tid: [call.kernel[:383] for call in calls] for tid, calls in recorded.log.by_thread(launches).items()}
+    batch = recorded.analysis.view.batch("cuda.launch")
+    names = KernelNames(recorded.analysis.view)
+    label = names.of(batch["process"], batch["kernel"], batch["begin_ns"]).tolist()
     found: dict[int, list[tuple[int, str]]] = defaultdict(list)
-    table = recorded.analysis.table
-    rule = submitted.rules.index("cuda.submit")
-    for edge in (submitted.rule == rule).nonzero()[0].tolist():
-        kind, row = table.locate(int(submitted.cause[edge]))
-        if kind == "cuda.launch":
-            tid = int(recorded.analysis.view.batch(kind)["tid"][row])
-            found[tid].append((int(table.begin[submitted.cause[edge]]), table.name(int(submitted.effect[edge]))))
-    got = {tid: [name for _, name in sorted(names)] for tid, names in found.items()}
-    cut = {tid: [name[:383] for name in names] for tid, names in wanted.items()}
-    assert got == cut
-    assert len(batch) > 1000
+    for tid, begin_ns, index in zip(batch["tid"].tolist(), batch["begin_ns"].tolist(), label, strict=True):
+        found[tid].append((begin_ns, names.names[index] if index >= 0 else ""))
+    assert {tid: [name for _, name in sorted(calls)] for tid, calls in found.items()} == wanted
+    assert len(set(names.names)) > 30
 
 
 def test_device_times_lie_within_the_bounds(recorded: Recorded) -> None:

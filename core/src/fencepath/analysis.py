@@ -30,6 +30,7 @@ from fencepath.entities import NO_ENTITY
 from fencepath.errors import UsageError
 from fencepath.events import Batch, Role
 from fencepath.joins import EdgeBatch, View
+from fencepath.modules import Modules
 from fencepath.plugin import FindingRule, TableRule
 from fencepath.recording import Recording
 from fencepath.report import Finding, JoinCount, LayerTable, Report
@@ -67,6 +68,9 @@ class Analysis:
         recording: from :func:`fencepath.open_recording`.
         registry: plugins; None loads the installed ones.
         without: layers to leave out as if they had not been recorded.
+
+    Attributes:
+        modules: executables and libraries of the recorded processes.
     """
 
     def __init__(self, recording: Recording, registry: Registry | None = None, without: Sequence[str] = ()) -> None:
@@ -74,9 +78,12 @@ class Analysis:
         self.registry = registry if registry is not None else load_plugins()
         self.without = tuple(without)
         self._loaded = load(recording, self.registry, without)
-        self._derived_rules = derive(self._loaded, self.registry, recording.loss)
+        self.modules = Modules(recording)
+        self._derived_rules = derive(self._loaded, self.registry, recording.loss, self.modules)
         self.table = ActivityTable(self._loaded.batches, self._loaded.infos, self._loaded.entities)
-        self.view = EngineView(self._loaded.batches, self.table, CLOCK_ERROR_NS, self.registry.events, recording.loss)
+        self.view = EngineView(
+            self._loaded.batches, self.table, CLOCK_ERROR_NS, self.registry.events, recording.loss, self.modules
+        )
 
     @property
     def problems(self) -> tuple[str, ...]:

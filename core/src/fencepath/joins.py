@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fencepath.entities import Entities
 from fencepath.events import Batch, Category, Role
+from fencepath.modules import Modules
 
 __all__ = [
     "Confidence",
@@ -153,6 +154,11 @@ class Events(Protocol):
 
     def batch(self, kind: str) -> Batch:
         """All events of a kind, sorted by ``time_ns``; an empty batch if there are none."""
+        ...
+
+    @property
+    def modules(self) -> Modules:
+        """Whose code addresses are: executables and libraries of the recorded processes."""
         ...
 
     def lost(self, *kinds: str) -> npt.NDArray[np.int64]:

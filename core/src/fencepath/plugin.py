@@ -20,6 +20,7 @@ from fencepath.clocks import ClockSource
 from fencepath.entities import EntityTracker
 from fencepath.events import Batch, Event
 from fencepath.joins import Derived, GraphRule, JoinRule, View
+from fencepath.modules import CodeUse
 from fencepath.records import Layouts, RecordLayout, Records
 from fencepath.requests import Request, RequestSource
 from fencepath.syscalls import SyscallTable
@@ -104,9 +105,15 @@ class BpfSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """Uprobes on the functions of a call table that are on at the recording's detail."""
+    """Uprobes on the functions of a call table that are on at the recording's detail.
+
+    Attributes:
+        table: the functions.
+        code: what their records say of addresses of code.
+    """
 
     table: CallTable
+    code: CodeUse = CodeUse()
 
 
 class TracepointProbe(msgspec.Struct, frozen=True, kw_only=True):

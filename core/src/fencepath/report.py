@@ -50,6 +50,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         activity: name of what ran or was waited for, such as ``cuStreamSynchronize``; "" if there is none.
         activity_id: 16 hex digits, the same in the causal graph and in spans; "" if there is none.
         entities: texts, thread first.
+        caller: library or executable whose code made the call, such as ``libcublas.so.13``; "" if it is not known.
         waited_for: name of the work that a wait is known to have waited for, such as a kernel's; "" if it is not known.
         waited_for_id: its activity id.
         rule: rule of the edge the path came by, None if none.
@@ -68,6 +69,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     activity: str = ""
     activity_id: str = ""
     entities: tuple[str, ...] = ()
+    caller: str = ""
     waited_for: str = ""
     waited_for_id: str = ""
     rule: str | None = None

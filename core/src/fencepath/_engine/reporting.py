@@ -13,6 +13,7 @@ from fencepath._engine.activities import CATEGORIES, CONFIDENCES
 from fencepath.entities import NO_ENTITY
 from fencepath.events import Category
 from fencepath.joins import Confidence
+from fencepath.modules import NO_MODULE
 from fencepath.report import (
     LossEntry,
     Milestones,
@@ -147,6 +148,7 @@ def segments_of(analysis: Analysis, path: Path) -> Iterator[Segment]:
                 activity=named.activity,
                 activity_id=named.id,
                 entities=tuple(dict.fromkeys((*owner, *named.entities))),
+                caller=named.caller,
                 waited_for=named.waited_for,
                 waited_for_id=named.waited_for_id,
                 rule=rules[rule] if rule >= 0 else None,
@@ -162,6 +164,7 @@ class _Names(NamedTuple):
     activity: str = ""
     id: str = ""
     entities: tuple[str, ...] = ()
+    caller: str = ""
     waited_for: str = ""
     waited_for_id: str = ""
 
@@ -172,7 +175,19 @@ def _names(analysis: Analysis, activity: int) -> _Names:
     table, cause = analysis.table, analysis.walker.waited_for(activity)
     layer = table.locate(activity)[0].split(".")[0]
     named = (table.name(cause), table.id(cause)) if cause >= 0 else ("", "")
-    return _Names(layer, table.name(activity), table.id(activity), table.entities(activity), *named)
+    caller = _caller(analysis, activity)
+    return _Names(layer, table.name(activity), table.id(activity), table.entities(activity), caller, *named)
+
+
+def _caller(analysis: Analysis, activity: int) -> str:
+    kind, row = analysis.table.locate(activity)
+    batch = analysis.view.batch(kind)
+    if "caller_ip" not in batch:
+        return ""
+    one = slice(row, row + 1)
+    located = analysis.modules.locate(batch["tgid"][one], batch["begin_ns"][one], batch["caller_ip"][one])
+    module = int(located.module[0])
+    return analysis.modules[module].name if module != NO_MODULE else ""
 
 
 def _phases(request: Request, begin: int, end: int) -> Iterator[tuple[int, int, str]]:

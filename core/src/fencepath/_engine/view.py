@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fencepath._engine.activities import ActivityTable
 from fencepath.events import Batch, Column, Event, columns_of
 from fencepath.joins import Activities
+from fencepath.modules import Modules
 from fencepath.recording import LossRow
 
 __all__ = ["EngineEvents", "EngineView"]
@@ -34,6 +35,7 @@ class EngineEvents:
         batches: of the kinds with events.
         events: classes of kinds, which say what columns a kind without events has.
         loss: what the recording knows to be lost.
+        modules: code of the recorded processes; None for none.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class EngineEvents:
         batches: Mapping[str, Batch],
         events: Mapping[str, type[Event]] | None = None,
         loss: Sequence[LossRow] = (),
+        modules: Modules | None = None,
     ) -> None:
         self._batches = batches
         self._events = events or {}
         self._loss = loss
+        self._modules = modules if modules is not None else Modules(None)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -64,6 +68,11 @@ class EngineEvents:
             columns |= {name: np.empty(0, dtype) for name, dtype in columns_of(event).items()}
         return Batch(kind, columns)
 
+    @property
+    def modules(self) -> Modules:
+        """Whose code addresses are."""
+        return self._modules
+
     def lost(self, *kinds: str) -> npt.NDArray[np.int64]:
         """Windows (from, to) in which records of these kinds, or of a kind that is not known, were lost."""
         windows = [(row.from_ns, row.to_ns) for row in self._loss if row.count and row.kind in ("", *kinds)]
@@ -79,6 +88,7 @@ class EngineView(EngineEvents):
         error_ns: clock error.
         events: classes of kinds, which say what columns a kind without events has.
         loss: what the recording knows to be lost.
+        modules: code of the recorded processes; None for none.
     """
 
     def __init__(
@@ -88,8 +98,9 @@ class EngineView(EngineEvents):
         error_ns: int,
         events: Mapping[str, type[Event]] | None = None,
         loss: Sequence[LossRow] = (),
+        modules: Modules | None = None,
     ) -> None:
-        super().__init__(batches, events, loss)
+        super().__init__(batches, events, loss, modules)
         self._table = table
         self._error_ns = error_ns
 

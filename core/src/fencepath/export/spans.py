@@ -165,6 +165,8 @@ def _run_attributes(run: Run, segment: Segment, names: Mapping[str, str]) -> dic
         "fencepath.layer": segment.layer,
         "fencepath.activity": segment.activity,
         "fencepath.activity_id": segment.activity_id,
+        "fencepath.caller": segment.caller,
+        "fencepath.waited_for": segment.waited_for,
         "fencepath.rule": segment.rule,
         "fencepath.entities": list(segment.entities),
         "fencepath.error_ns": max(s.error_ns for s in run.segments),

@@ -34,7 +34,7 @@ from fencepath_cuda.waits import (
     stream_waits,
 )
 
-__all__ = ["ORDERS", "WAITS", "CudaModel"]
+__all__ = ["ORDERS", "WAITS", "CudaModel", "SubmitRule"]
 
 OPERATION = "cuda.operation"
 SUBMIT = "cuda.submit"
@@ -92,7 +92,7 @@ class CudaModel:
         if self._operations is None:
             return ()
         return (
-            _SubmitRule(self._operations, self._place),
+            SubmitRule(self._operations, self._place),
             *(_OrderRule(name, order, self._place) for name, order in self._orders.items()),
             *(_WaitRule(name, waits, self._place) for name, waits in self._waits.items()),
         )
@@ -138,26 +138,26 @@ class _Rule:
     requires: tuple[str, ...] = ("cuda.launch",)
 
     def __init__(self, place: Ints) -> None:
-        self._place = place
+        self.place = place
 
     def _activities(self, view: View, operation: Ints) -> Ints:
-        return view.activities(OPERATION)[self._place[operation]]
+        return view.activities(OPERATION)[self.place[operation]]
 
 
-class _SubmitRule(_Rule):
+class SubmitRule(_Rule):
     """``cuda.submit``: a call, and the operations that it put on a stream."""
 
     name = SUBMIT
 
     def __init__(self, operations: Operations, place: Ints) -> None:
         super().__init__(place)
-        self._operations = operations
+        self.operations = operations
 
     def apply(self, view: View) -> list[EdgeBatch]:
         """Return an edge for each operation."""
-        items = self._operations.items
-        calls = _calls(view, SUBMITTING, items.code, items.row)[self._operations.item]
-        effect = self._activities(view, np.arange(len(self._operations)))
+        items = self.operations.items
+        calls = _calls(view, SUBMITTING, items.code, items.row)[self.operations.item]
+        effect = self._activities(view, np.arange(len(self.operations)))
         every = np.ones(len(effect), np.bool_)
         return _edges(calls, effect, every, Promise.START_START, Category.LAUNCH_QUEUE, 0)
 

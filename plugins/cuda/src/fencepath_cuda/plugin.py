@@ -20,11 +20,13 @@ from fencepath.plugin import (
     Decoder,
     LayerInfo,
     ProbeSet,
+    TableRule,
     hookimpl,
 )
 from fencepath.records import Layouts
 from fencepath.system import System
 from fencepath_cuda.attributes import span_attributes
+from fencepath_cuda.code import CODE
 from fencepath_cuda.decoder import CudaDecoder
 from fencepath_cuda.demo import SimulatedServer
 from fencepath_cuda.entities import CudaEntities
@@ -33,6 +35,7 @@ from fencepath_cuda.events.operation import Operation
 from fencepath_cuda.functions import TABLE, table_for
 from fencepath_cuda.model import CudaModel
 from fencepath_cuda.rules import RUNTIME_RULES
+from fencepath_cuda.tables import TABLES
 
 _BPF = Path(__file__).parent / "bpf" / "cuda.c"
 
@@ -64,7 +67,7 @@ def fencepath_call_tables() -> Sequence[CallTable]:
 def fencepath_probes(system: System) -> Sequence[ProbeSet]:
     """Return one probe set: the functions that are on at the asked detail."""
     table = table_for(system.detail)
-    calls = Alternative(probes=(CallProbe(table=table),), gives=table.kinds, bpf=BpfSource(path=_BPF))
+    calls = Alternative(probes=(CallProbe(table=table, code=CODE),), gives=table.kinds, bpf=BpfSource(path=_BPF))
     return (ProbeSet(name="calls", detail="sync", alternatives=(calls,)),)
 
 
@@ -91,6 +94,12 @@ def fencepath_rules() -> Sequence[JoinRule | GraphRule]:
 def fencepath_derived() -> Derived:
     """Return a new model of what the device had to do."""
     return CudaModel()
+
+
+@hookimpl
+def fencepath_tables() -> Sequence[TableRule]:
+    """Return the layer's tables in the report."""
+    return TABLES
 
 
 @hookimpl

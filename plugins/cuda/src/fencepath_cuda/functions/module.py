@@ -50,7 +50,7 @@ _LOOKUP = (Arg("cuda_version", 2, "s32"), Arg("lookup_flags", 3))
 
 _LOOKUPS = driver(
     "module",
-    "full",
+    "launch",
     Function(
         "cuGetProcAddress_v2",
         "cuda.proc_address",

@@ -42,8 +42,8 @@ def never_runs(path: Path) -> tuple[str, ...]:
 
 
 WRONG_USE = {
-    "nothing to record": ((), "either --pid PID or -- COMMAND"),
-    "two things to record": (("--pid", "1", "--", "true"), "either --pid PID or -- COMMAND"),
+    "nothing to record": ((), "one of --pid PID, --cgroup PATH, --container ID, --pod UID or -- COMMAND"),
+    "two things to record": (("--pid", "1", "--", "true"), "name what to record: one of --pid PID,"),
     "an empty command": (("--", ""), "no command was given"),
     "an unknown layer": (("--layers", "cuda,vulcan", "--", "true"), "no layer vulcan; there are amdgpu, cuda,"),
     "an unknown detail": (("--detail", "most", "--", "true"), "unknown detail 'most'; use sync, launch or full"),
@@ -114,7 +114,7 @@ def test_no_root(tmp_path: Path, programs: Programs) -> None:
         # the checkout may lie where others may not look
         before=("setpriv", "--reuid", str(NOBODY), "--clear-groups", "--inh-caps", LOOK, "--ambient-caps", LOOK),
     )
-    one_line(done, 3, "recording needs root; run it with sudo; reading a recording does not")
+    one_line(done, 3, f"user {NOBODY} may not create bpf maps (no CAP_BPF)", "; run it with sudo, or with CAP_BPF")
     assert not ran.exists()
 
 
@@ -126,9 +126,9 @@ def test_no_bcc(tmp_path: Path, action: str) -> None:
     if action == "doctor":
         done = fencepath("doctor", before=hidden)
         assert done.code == 1
-        assert "the python bindings of bcc are not installed; apt install python3-bpfcc" in " ".join(
-            done.output.split()
-        )
+        text = " ".join(done.output.split())
+        assert "the python bindings of bcc are not installed you lose: " in text
+        assert "to mend it: apt install python3-bpfcc" in text
         return
     done = fencepath("record", "-o", path, "--", *never_runs(ran), before=hidden)
     one_line(done, 3, "the python bindings of bcc are not installed; apt install python3-bpfcc")

@@ -132,7 +132,7 @@ def test_doctor_tells_that_a_process_has_a_filter(commands: ForkServer) -> None:
         assert process.stdout.readline() == "ready\n"
         done = commands.run("doctor", "--pid", str(process.pid), "--json")
         process.communicate()
-    checks = {check["name"]: check for _, check in msgspec.json.decode(done.output)}
+    checks = {check["name"]: check for check in msgspec.json.decode(done.output)["checks"]}
     check = checks[f"seccomp of {process.pid}"]
     assert check["verdict"] == "warn"
     assert "prctl(2)" in check["cost"]

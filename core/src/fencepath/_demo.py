@@ -33,9 +33,9 @@ def record_demo(demo: Demo, path: Path, folder: Path, requests: int) -> None:
     Raises:
         MachineError: it cannot be built or recorded here.
     """
-    from fencepath.cli.recording import require_root
+    from fencepath.cli.recording import check_machine
 
-    require_root()
+    check_machine()
     built = demo.build(folder, requests)
     words = [sys.executable, "-m", "fencepath", "record", "-o", str(path), "--"]
     environ = {**os.environ, **built.environ}

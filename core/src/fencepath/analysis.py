@@ -79,10 +79,16 @@ class Analysis:
         self.without = tuple(without)
         self._loaded = load(recording, self.registry, without)
         self.modules = Modules(recording)
-        self._derived_rules = derive(self._loaded, self.registry, recording.loss, self.modules)
+        self._derived_rules = derive(self._loaded, self.registry, recording, self.modules)
         self.table = ActivityTable(self._loaded.batches, self._loaded.infos, self._loaded.entities)
         self.view = EngineView(
-            self._loaded.batches, self.table, CLOCK_ERROR_NS, self.registry.events, recording.loss, self.modules
+            self._loaded.batches,
+            self.table,
+            CLOCK_ERROR_NS,
+            self.registry.events,
+            recording.loss,
+            self.modules,
+            recording.facts(),
         )
 
     @property

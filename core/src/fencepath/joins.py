@@ -8,8 +8,8 @@ A :class:`JoinRule` is declarative and runs as a column join; a :class:`GraphRul
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -159,6 +159,10 @@ class Events(Protocol):
     @property
     def modules(self) -> Modules:
         """Whose code addresses are: executables and libraries of the recorded processes."""
+        ...
+
+    def facts(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """What was said of the machine while recording under a name, ``<layer>.<fact>``, oldest first."""
         ...
 
     def lost(self, *kinds: str) -> npt.NDArray[np.int64]:

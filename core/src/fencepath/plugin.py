@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 import pluggy
@@ -322,6 +322,18 @@ class LayerSpecs:
         """Check what the layer needs from this machine.
 
         When: ``doctor``, and ``record`` before it attaches. Since 1.0.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def fencepath_facts(self, system: System) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """Return what only this machine can say, such as which interrupt is which GPU's, for the recording.
+
+        When: once a recording, after attaching, if something of the layer is recorded. Read with
+        :meth:`fencepath.joins.Events.facts` by ``<layer>.<name>``. Since 1.0.
+
+        Returns:
+            Names and plain JSON values.
         """
         raise NotImplementedError
 

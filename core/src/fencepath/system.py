@@ -3,17 +3,88 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import platform
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from fencepath.tracepoints import LiveTracepoints, SavedTracepoints, TracepointSource
+from fencepath.tracepoints import (
+    LiveTracepoints,
+    SavedTracepoints,
+    TextTracepoints,
+    TracepointSource,
+    bundle_name,
+    read_bundle,
+)
 
 if TYPE_CHECKING:
     from fencepath.plugin import Detail
 
-__all__ = ["System"]
+__all__ = ["KernelSymbols", "LiveSymbols", "SavedSymbols", "System"]
+
+
+class KernelSymbols(Protocol):
+    """Names of a kernel's functions and variables, and of its modules'."""
+
+    def has(self, name: str) -> bool:
+        """Whether there is a symbol `name`."""
+        ...
+
+
+class LiveSymbols:
+    """Those of the running kernel, from kallsyms; read when first asked."""
+
+    def __init__(self, path: Path = Path("/proc/kallsyms")) -> None:
+        self._path = path
+
+    def has(self, name: str) -> bool:
+        """Whether there is a symbol `name`; False for all where kallsyms cannot be read."""
+        return name in self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        try:
+            return frozenset(_symbol_names(self._path.read_text(encoding="utf-8", errors="replace")))
+        except OSError:
+            return frozenset()
+
+
+class SavedSymbols:
+    """Those of a list: names, or lines as in kallsyms or of nm, one a line. A file that ends in .gz is decompressed.
+
+    Args:
+        paths: files; none means a kernel of which no symbols are known.
+
+    Attributes:
+        names: of all files together.
+    """
+
+    def __init__(self, *paths: Path) -> None:
+        names: set[str] = set()
+        for path in paths:
+            data = path.read_bytes()
+            names.update(
+                _symbol_names((gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace"))
+            )
+        self.names = frozenset(names)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a symbol `name`."""
+        return name in self.names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def _symbol_names(text: str) -> Iterator[str]:
+    """Names in a list: the third word of ``ffffffff81000000 T name [module]``, or the last; without a version (``name@@VERSION``)."""
+    for line in text.splitlines():
+        words = line.split()
+        if words and not line.startswith("#"):
+            yield (words[2] if len(words) > 2 else words[-1]).partition("@")[0]
 
 
 class System:
@@ -25,6 +96,7 @@ class System:
         kernel: as ``uname -r``; for display only, never compared.
         detail: detail that was asked for.
         live: whether it is this machine now.
+        symbols: names in its kernel.
     """
 
     def __init__(
@@ -35,12 +107,14 @@ class System:
         kernel: str,
         detail: Detail = "launch",
         live: bool = False,
+        symbols: KernelSymbols | None = None,
     ) -> None:
         self.tracepoints = tracepoints
         self.architecture = architecture
         self.kernel = kernel
         self.detail: Detail = detail
         self.live = live
+        self.symbols: KernelSymbols = symbols if symbols is not None else LiveSymbols() if live else SavedSymbols()
 
     @classmethod
     def here(cls, detail: Detail = "launch") -> System:
@@ -58,6 +132,23 @@ class System:
         )
 
     @classmethod
-    def from_formats(cls, folder: Path, architecture: str = "x86_64", detail: Detail = "launch") -> System:
-        """A machine of which only tracefs formats were saved, as ``FOLDER/<group>/<event>.format``."""
-        return cls(tracepoints=SavedTracepoints(folder), architecture=architecture, kernel=folder.name, detail=detail)
+    def from_formats(cls, path: Path, architecture: str = "x86_64", detail: Detail = "launch") -> System:
+        """A machine of which only tracefs formats were saved.
+
+        Args:
+            path: a folder with ``<group>/<event>.format`` files, or a bundle (:func:`fencepath.tracepoints.read_bundle`) called
+                ``<kernel>.formats`` or ``<kernel>.formats.gz``. The names of the kernel's symbols, if they were saved too, are
+                in ``symbols.txt`` in the folder, or ``<kernel>.symbols.txt`` beside the file; ``.gz`` behind it compresses them.
+            architecture: as ``uname -m``.
+            detail: that is asked for.
+        """
+        name = bundle_name(path) if path.is_file() else ""
+        prefix = path.with_name(f"{name}.symbols.txt") if name else path / "symbols.txt"
+        lists = [file for file in (prefix, prefix.with_name(f"{prefix.name}.gz")) if file.is_file()]
+        return cls(
+            tracepoints=TextTracepoints(read_bundle(path)) if name else SavedTracepoints(path),
+            architecture=architecture,
+            kernel=name or path.name,
+            detail=detail,
+            symbols=SavedSymbols(*lists),
+        )

@@ -15,6 +15,7 @@ from fencepath._tracepoints.format import TracepointField, TracepointFormat, Tra
 from fencepath._tracepoints.program import generate_program, program_name
 from fencepath._tracepoints.resolve import Binding, Missing, Resolved
 from fencepath._tracepoints.sources import TRACEFS_PATHS, LiveTracepoints, SavedTracepoints, TracepointSource
+from fencepath._tracepoints.texts import TextTracepoints, bundle_name, read_bundle, write_bundle
 from fencepath._tracepoints.types import Always, CurrentIsTarget, FieldIsTarget, Filter, From, Take
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Resolved",
     "SavedTracepoints",
     "Take",
+    "TextTracepoints",
     "TracepointField",
     "TracepointFormat",
     "TracepointFormatError",
@@ -38,7 +40,10 @@ __all__ = [
     "accessor_name",
     "accessors",
     "accessors_header",
+    "bundle_name",
     "generate_program",
     "parse_format",
     "program_name",
+    "read_bundle",
+    "write_bundle",
 ]

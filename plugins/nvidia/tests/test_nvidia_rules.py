@@ -57,7 +57,7 @@ def test_every_blocking_wait_has_its_chain(tmp_path: Path) -> None:
         count = count_of(analysis, rule)
         assert (count.matched, count.unmatched, count.off) == (WAITS, 0, "")
     assert InterruptsTable().rows(analysis.view, []) == [
-        {"vector": 63, "interrupts": WAITS, "polls_ended": WAITS, "processes": 1}
+        {"vector": 63, "gpu": "", "interrupts": WAITS, "polls_ended": WAITS, "processes": 1}
     ]
 
 

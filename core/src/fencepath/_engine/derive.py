@@ -12,7 +12,7 @@ from fencepath._loader import LoadedPlugin, Registry
 from fencepath.events import HEAD_COLUMNS, Batch
 from fencepath.joins import Derived, GraphRule
 from fencepath.modules import Modules
-from fencepath.recording import LossRow
+from fencepath.recording import Recording
 
 __all__ = ["DerivedRules", "derive"]
 
@@ -20,10 +20,10 @@ DerivedRules = Sequence[tuple[LoadedPlugin, GraphRule]]
 """Rules over derived events, with the plugins that they are of."""
 
 
-def derive(loaded: Loaded, registry: Registry, loss: Sequence[LossRow], modules: Modules) -> DerivedRules:
+def derive(loaded: Loaded, registry: Registry, recording: Recording, modules: Modules) -> DerivedRules:
     """Add the derived kinds of every plugin of which something was recorded to `loaded`, and return their rules."""
     rules: list[tuple[LoadedPlugin, GraphRule]] = []
-    events = EngineEvents(loaded.batches, registry.events, loss, modules)
+    events = EngineEvents(loaded.batches, registry.events, recording.loss, modules, recording.facts())
     for plugin, maker in registry.collect("fencepath_derived"):
         if not any(kind in loaded.infos for kind in plugin.kinds):
             continue

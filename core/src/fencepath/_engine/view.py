@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from fencepath._engine.activities import ActivityTable
 from fencepath.events import Batch, Column, Event, columns_of
 from fencepath.joins import Activities
 from fencepath.modules import Modules
-from fencepath.recording import LossRow
+from fencepath.recording import Fact, LossRow
 
 __all__ = ["EngineEvents", "EngineView"]
 
@@ -36,6 +37,7 @@ class EngineEvents:
         events: classes of kinds, which say what columns a kind without events has.
         loss: what the recording knows to be lost.
         modules: code of the recorded processes; None for none.
+        facts: what was said of the machine.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class EngineEvents:
         events: Mapping[str, type[Event]] | None = None,
         loss: Sequence[LossRow] = (),
         modules: Modules | None = None,
+        facts: Sequence[Fact] = (),
     ) -> None:
+        self._facts = facts
         self._batches = batches
         self._events = events or {}
         self._loss = loss
@@ -73,6 +77,10 @@ class EngineEvents:
         """Whose code addresses are."""
         return self._modules
 
+    def facts(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """What was said of the machine under a name."""
+        return [fact.data for fact in self._facts if fact.type == name]
+
     def lost(self, *kinds: str) -> npt.NDArray[np.int64]:
         """Windows (from, to) in which records of these kinds, or of a kind that is not known, were lost."""
         windows = [(row.from_ns, row.to_ns) for row in self._loss if row.count and row.kind in ("", *kinds)]
@@ -89,6 +97,7 @@ class EngineView(EngineEvents):
         events: classes of kinds, which say what columns a kind without events has.
         loss: what the recording knows to be lost.
         modules: code of the recorded processes; None for none.
+        facts: what was said of the machine.
     """
 
     def __init__(
@@ -99,8 +108,9 @@ class EngineView(EngineEvents):
         events: Mapping[str, type[Event]] | None = None,
         loss: Sequence[LossRow] = (),
         modules: Modules | None = None,
+        facts: Sequence[Fact] = (),
     ) -> None:
-        super().__init__(batches, events, loss, modules)
+        super().__init__(batches, events, loss, modules, facts)
         self._table = table
         self._error_ns = error_ns
 

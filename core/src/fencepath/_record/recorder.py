@@ -8,6 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,18 +20,20 @@ from fencepath._bpf.rings import Rings
 from fencepath._bpf.shared import Shared
 from fencepath._loader import LoadedPlugin
 from fencepath._record.calibration import Calibration, calibrate, programs_of
+from fencepath._record.declared_code import layer_codes
 from fencepath._record.estimate import CallTally, Estimate, estimate
 from fencepath._record.facts import process_fact, thread_fact
 from fencepath._record.plan import MissingSet, Plan, PlannedSet
 from fencepath._record.programs import LoadedSet, load_set, recorded_functions
 from fencepath._record.rows import LossSampler, RowSplitter
+from fencepath._record.target_code import TargetCode
 from fencepath._record.targets import Targets, threads_of
 from fencepath._record.uprobes import UprobeAttacher
 from fencepath._version import __version__
 from fencepath.calls import End, EntryState
 from fencepath.clocks import ClockSource, realtime_sample
 from fencepath.errors import FencepathError, MachineError
-from fencepath.plugin import Detail
+from fencepath.plugin import Check, Detail
 from fencepath.recording import KindInfo, LayerInfo, LossRow, MissingProbe, RecordingWriter, new_manifest
 from fencepath.records import Records
 from fencepath.syscalls import SyscallTable, SyscallTracer
@@ -57,6 +60,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         max_bytes: drop the oldest segments beyond this size; None for no limit.
         owner: user and group of the recording, None for the caller.
         targets: what is recorded, in words.
+        cgroup: id of a cgroup; who is in it, or below, becomes a target when it forks, execs or maps a program.
+        checks: what is not as it should be on this machine, for the manifest.
     """
 
     detail: Detail = "launch"
@@ -67,6 +72,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int | None = None
     owner: tuple[int, int] | None = None
     targets: tuple[str, ...] = ()
+    cgroup: int | None = None
+    checks: tuple[Check, ...] = ()
 
 
 class Recorder:
@@ -110,7 +117,7 @@ class Recorder:
         self.estimate: Estimate | None = None
         with contextlib.ExitStack() as undo:
             numbers = {kind: plan.layouts.number(kind) for kind in plan.layouts}
-            self._shared = undo.enter_context(Shared(numbers, rings=Rings(options.ring_bytes)))
+            self._shared = undo.enter_context(Shared(numbers, rings=Rings(options.ring_bytes), cgroup=options.cgroup))
             self._targets = Targets(self._shared.tgids, self._shared.tids)
             self._entries = undo.enter_context(EntryState(plan.layouts))
             self._clocks = self._clock_sources(system)
@@ -138,9 +145,13 @@ class Recorder:
                 gap=self._note_gap,
             )
             undo.callback(self._uprobes.close)
+            codes = layer_codes(loaded.planned for loaded in self._loaded)
+            self._code = TargetCode(self._uprobes, codes, self._writer.fact, self._note_gap)
+            undo.callback(self._code.close)
             self._splitter = RowSplitter(plan.layouts)
             self._losses = LossSampler(self._shared.losses, plan.layouts)
             self._attach(undo)
+            self._take_facts(system)
             self._write_manifest()
             self._stack = undo.pop_all()
 
@@ -167,7 +178,7 @@ class Recorder:
             UsageError: there is no such process.
         """
         self._targets.add(pid)
-        self._uprobes.attach_process(pid, time.monotonic_ns())
+        self._code.look(pid, time.monotonic_ns())
         self._describe(pid)
         self._write_manifest()
 
@@ -180,7 +191,8 @@ class Recorder:
     def missing(self) -> tuple[MissingSet, ...]:
         """What was wanted and is not attached."""
         unseen = self._uprobes.unseen() if self._ended else ()
-        return (*self._plan.missing, *self._uprobes.missing, *self._uprobes.absent(), *unseen)
+        names = self._code.missing() if self._ended else ()
+        return (*self._plan.missing, *self._uprobes.missing, *self._uprobes.absent(), *unseen, *names)
 
     @property
     def attached_functions(self) -> int:
@@ -215,6 +227,8 @@ class Recorder:
                 with self._held_back():
                     self._writer.append(kind, records)
         with self._held_back():
+            self._code.settle()
+        with self._held_back():
             self._writer.loss(self._losses.sample())
         if now_ns - self._second_ns >= _SECOND_NS:
             self._second_ns = now_ns
@@ -240,35 +254,39 @@ class Recorder:
     def _follow(self, kind: str, records: Records) -> None:
         """React to the life of targets; calls are remembered until the entry state has been looked at."""
         if kind == "process.fork":
-            for tgid, child, flags in zip(
-                records["tgid"].tolist(), records["child_tid"].tolist(), records["clone_flags"].tolist(), strict=True
-            ):
-                self._describe_child(tgid, child, thread=bool(flags & 0x10000))
+            columns = (records[name].tolist() for name in ("tgid", "child_tid", "clone_flags", "time_ns"))
+            for tgid, child, flags, time_ns in zip(*columns, strict=True):
+                self._describe_child(tgid, child, time_ns, thread=bool(flags & 0x10000))
         elif kind == "process.exec":
             for tgid, time_ns in zip(records["tgid"].tolist(), records["time_ns"].tolist(), strict=True):
                 self._ended_processes[tgid] = time_ns
-                self._uprobes.forget(tgid)
-                self._uprobes.attach_process(tgid, time_ns)
+                self._code.exec(tgid, time_ns)
                 self._describe(tgid)
         elif kind == "process.map":
             begins: dict[int, int] = {}
             for tgid, begin_ns in zip(records["tgid"].tolist(), records["begin_ns"].tolist(), strict=True):
                 begins[tgid] = min(begin_ns, begins.get(tgid, begin_ns))
             for tgid, begin_ns in begins.items():
-                self._uprobes.attach_process(tgid, begin_ns)
+                self._code.look(tgid, begin_ns)
         elif kind == "process.exit":
             self._ended_threads.update(zip(records["tid"].tolist(), records["time_ns"].tolist(), strict=True))
+            for pid in records["tid"][records["tid"] == records["tgid"]].tolist():
+                self._code.exit(pid)
         elif kind.startswith("mark."):
             self._marks += len(records)
         elif "function" in (records.dtype.names or ()):
             self._returned.append(records)
             self._tally.add(kind, records)
+            self._code.take(kind, records)
 
     def _each_second(self) -> None:
         for source in self._clocks:
             with contextlib.suppress(OSError, FencepathError):
                 self._writer.clock_sample(source.sample())
         self._writer.clock_sample(realtime_sample())
+        self._code.look_around()
+        if self._syscalls is not None:
+            self._syscalls.refresh_devices()  # a driver that was loaded has its devices from then on
         self._sweep()
 
     def _sweep(self) -> None:
@@ -334,6 +352,7 @@ class Recorder:
 
     def _finish(self) -> None:
         """Detach, take what is left, write calls that are still open, and check that nothing is unaccounted for."""
+        self._uprobes.stop()
         close_links([link for loaded in self._loaded for link in loaded.links])
         for step in (
             self._end_syscalls,
@@ -341,6 +360,7 @@ class Recorder:
             self._step,
             self._each_second,
             self._end_calls,
+            self._code.finish,
             self._account,
             self._estimate,
         ):
@@ -361,9 +381,9 @@ class Recorder:
         for kind, records in self._entries.open_calls(time.monotonic_ns()).items():
             self._writer.append(kind, records)
 
-    def _note_gap(self, stage: str, from_ns: int, to_ns: int) -> None:
-        """A library was mapped before its probes were there; how many calls went by cannot be known."""
-        self._writer.loss([LossRow(stage=stage, kind="", cpu=-1, from_ns=from_ns, to_ns=to_ns, count=0)])
+    def _note_gap(self, stage: str, from_ns: int, to_ns: int, kind: str = "", count: int = 0) -> None:
+        """Something was there that could not be seen; how many calls are missing for that cannot be known."""
+        self._writer.loss([LossRow(stage=stage, kind=kind, cpu=-1, from_ns=from_ns, to_ns=to_ns, count=count)])
 
     def _append_open(self, records: Records) -> None:
         """Write open system calls, whose kinds are mixed."""
@@ -424,6 +444,13 @@ class Recorder:
             raise error
         self._plan.without(planned, str(error))
 
+    def _take_facts(self, system: System) -> None:
+        """Keep what the layers know of this machine and a reader elsewhere does not."""
+        for plugin, facts in self._plan.registry.collect("fencepath_facts", system=system):
+            if any(planned.plugin is plugin for planned in self._plan.sets):
+                for name, data in self._plan.registry.guard(plugin, "fencepath_facts", partial(list[Any], facts), []):
+                    self._writer.fact(f"{plugin.name}.{name}", data)
+
     def _clock_sources(self, system: System) -> list[ClockSource]:
         return [
             source
@@ -448,7 +475,9 @@ class Recorder:
         costs: dict[str, Any] = msgspec.to_builtins(self._calibration) if self._calibration else {}
         if self.estimate is not None:
             costs["estimate"] = msgspec.to_builtins(self.estimate)
-        extra = {"skipped_runs": self._skipped()} if self._ended else {}
+        extra: dict[str, Any] = {"checks": msgspec.to_builtins(self._options.checks)} if self._options.checks else {}
+        if self._ended:
+            extra["skipped_runs"] = self._skipped()
         manifest = msgspec.structs.replace(
             self._writer.manifest, functions=functions, layers=self._layers(), calibration=costs, extra=extra
         )
@@ -462,8 +491,14 @@ class Recorder:
         for loaded in self._loaded:
             names = [program.resolved.name for program in loaded.planned.programs]
             attached[loaded.planned.plugin.name] = (*attached.get(loaded.planned.plugin.name, ()), *names)
+        for planned in self._plan.sets:
+            if planned.syscalls is not None and self._syscalls is not None:
+                layer = planned.plugin.name
+                attached[layer] = (*attached.get(layer, ()), *self._syscalls.attached)
         for image in self._uprobes.images:
-            attached[image.layer] = (*attached.get(image.layer, ()), f"{image.path} ({image.functions} functions)")
+            more = f", {len(image.by_offset)} by offset" if image.by_offset else ""
+            shown = f"{image.path} ({image.functions} functions{more})"
+            attached[image.layer] = (*attached.get(image.layer, ()), shown)
         return {
             name: LayerInfo(
                 version=plugin.info.version, attached=tuple(attached.get(name, ())), missing=tuple(missing(plugin))
@@ -477,11 +512,11 @@ class Recorder:
         for tid in threads_of(pid):
             self._fact("thread", thread_fact(pid, tid, now_ns))
 
-    def _describe_child(self, tgid: int, child: int, *, thread: bool) -> None:
+    def _describe_child(self, tgid: int, child: int, time_ns: int, *, thread: bool) -> None:
         if thread:
             self._fact("thread", thread_fact(tgid, child, time.monotonic_ns()))
         else:
-            self._uprobes.forget(child)
+            self._code.fork(child, tgid, time_ns)
             self._describe(child)
 
     def _fact(self, name: str, data: Mapping[str, Any] | None) -> None:

@@ -17,8 +17,11 @@ from fencepath.errors import UsageError
 if TYPE_CHECKING:
     from fencepath._loader import LoadedPlugin, Registry
     from fencepath.plugin import Check
+    from fencepath.testing._matrix import Cell, Matrix
 
 __all__ = ["check_plugin", "plugins"]
+
+_RESULTS = {"full": "all", "less": "less", "missing": "none", "not_saved": "not saved", "refused": "REFUSED"}
 
 
 def plugins(
@@ -101,8 +104,15 @@ def _show_layer(plugin: LoadedPlugin) -> None:
 def check_plugin(
     name: Annotated[str, typer.Argument(help="Layer.")],
     formats: Annotated[
-        Path | None, typer.Option("--formats", help="Folder of saved tracefs formats: DIR/<group>/<event>.format.")
+        Path | None,
+        typer.Option(
+            "--formats",
+            help="Saved tracefs formats: of one kernel (DIR/<group>/<event>.format, or a file NAME.formats), or a folder of several.",
+        ),
     ] = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Say what it would do on the kernels whose formats come with fencepath.")
+    ] = False,
     library: Annotated[
         list[Path] | None,
         typer.Option("--library", help="Look the functions up in this file; may be given several times."),
@@ -111,16 +121,21 @@ def check_plugin(
         Path | None,
         typer.Option(
             "--save-formats",
-            help="Check nothing; save the tracefs formats that the plugin asks for, as DIR/<group>/<event>.format.",
+            help="Check nothing; save the tracefs formats that the plugin asks for, as DIR/<group>/<event>.format or NAME.formats.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a plugin against this machine or against saved formats of another kernel."""
+    """Check a plugin against this machine or against saved formats of another kernel, or of several."""
     if save is not None:
-        if formats is not None or library:
-            raise UsageError("--save-formats checks nothing; leave --formats and --library out")
+        if formats is not None or library or shipped:
+            raise UsageError("--save-formats checks nothing; leave --formats, --shipped and --library out")
         _save_formats(name, save, as_json=as_json)
+        return
+    if shipped and formats is not None:
+        raise UsageError("--shipped and --formats name two sets of kernels; leave one out")
+    if shipped or (formats is not None and _has_several(formats)):
+        _check_matrix(name, formats, as_json=as_json)
         return
     from fencepath.testing.check import check_layer
 
@@ -131,6 +146,62 @@ def check_plugin(
         _show_checks(checks)
     if any(check.verdict == "refuse" for check in checks):
         raise typer.Exit(int(Exit.NO))
+
+
+def _has_several(formats: Path) -> bool:
+    from fencepath.tracepoints import bundle_name
+
+    return formats.is_dir() and any(bundle_name(path) or any(path.glob("*/*.format")) for path in formats.iterdir())
+
+
+def _check_matrix(name: str, folder: Path | None, *, as_json: bool) -> None:
+    from fencepath.testing._matrix import check_matrix, saved_kernels, shipped_kernels
+
+    matrix = check_matrix(name, saved_kernels(shipped_kernels() if folder is None else folder))
+    if as_json:
+        print(msgspec.json.encode(matrix).decode())
+    else:
+        _show_matrix(matrix)
+    if any(cell.result == "refused" for cell in matrix.cells):
+        raise typer.Exit(int(Exit.NO))
+
+
+def _show_matrix(matrix: Matrix) -> None:
+    console = output_console()
+    table = Table("probe set", *matrix.kernels, box=None, pad_edge=False)
+    for probe_set in matrix.probe_sets:
+        table.add_row(probe_set, *(_cell(matrix.cell(probe_set, kernel)) for kernel in matrix.kernels))
+    console.print(table)
+    for why, kernels in _reasons(matrix).items():
+        console.print(f"{', '.join(kernels)}: {why}", markup=False, highlight=False)
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    way = f" ({cell.alternative}/{cell.alternatives})" if cell.alternative and cell.alternatives > 1 else ""
+    return _RESULTS[cell.result] + way
+
+
+def _reasons(matrix: Matrix) -> dict[str, list[str]]:
+    """What is not in full, each once, with the kernels of which it is true."""
+    found: dict[str, list[str]] = {}
+    for cell in matrix.cells:
+        said = [cell.loses] if cell.loses else []
+        said += _absent(cell)
+        if cell.result in ("missing", "refused") or cell.alternative > 1:
+            said += cell.lacks
+        for why in said:
+            found.setdefault(f"{cell.probe_set}: {why}", []).append(cell.kernel)
+    return found
+
+
+def _absent(cell: Cell) -> list[str]:
+    fields: dict[str, list[str]] = {}
+    for name in cell.absent:
+        event, _, field = name.partition(".")
+        fields.setdefault(event, []).append(field)
+    return [f"{event} does not give {', '.join(names)}" for event, names in fields.items()]
 
 
 def _show_checks(checks: list[Check]) -> None:

@@ -3,23 +3,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
 from fencepath.cli.exits import Exit
 from fencepath.cli.messages import say, write_error_line
-from fencepath.errors import FencepathError, MachineError, UsageError
+from fencepath.errors import FencepathError, UsageError
 
 if TYPE_CHECKING:
+    from fencepath._doctor.gate import Gate
+    from fencepath._record.cgroups import Cgroup
     from fencepath._record.command import HeldCommand, Identity
     from fencepath._record.recorder import Recorder
     from fencepath._record.signals import Signals
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["record"]
 
 _LOOK_S = 0.02
+_MEMBERS_S = 0.25
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _SIZE = re.compile(r"(\d+)(KiB|MiB|GiB|k|M|G)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
@@ -44,12 +47,23 @@ def record(
     pid: Annotated[
         int | None, typer.Option("--pid", help="Record this process, its children and all it will create.")
     ] = None,
+    cgroup: Annotated[
+        str | None,
+        typer.Option(
+            "--cgroup",
+            help="Record who is, or will be, in this cgroup or below: a folder, or a path as /system.slice/a.service.",
+        ),
+    ] = None,
+    container: Annotated[
+        str | None, typer.Option("--container", help="Record this container: its id, or the first 12 digits or more.")
+    ] = None,
+    pod: Annotated[str | None, typer.Option("--pod", help="Record the Kubernetes pod with this UID.")] = None,
     layers: Annotated[
         str | None, typer.Option("--layers", help="Layers to record, separated by commas; default all.")
     ] = None,
     detail: Annotated[
         str | None,
-        typer.Option("--detail", help="sync, launch or full; default sync with --pid, launch with a COMMAND."),
+        typer.Option("--detail", help="sync, launch or full; default launch with a COMMAND, else sync."),
     ] = None,
     exact: Annotated[
         bool,
@@ -73,48 +87,80 @@ def record(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard error.")] = False,
 ) -> None:
-    """Record a command or a running process.
+    """Record a command, a running process, or who is in a cgroup, a container or a pod.
 
-    Needs root. The command runs as you, in your environment; its output, exit code and signals are its own.
+    Needs root, or CAP_BPF and CAP_PERFMON. The command runs as you, in your environment; its output, exit code and signals are its own.
     """
     from fencepath._record.command import invoking_identity, started_environ
 
-    if (pid is None) == (not command):
-        raise UsageError("name what to record: either --pid PID or -- COMMAND")
-    asked = _detail(detail, "sync" if pid is not None else "launch")
+    target = _target(command or [], pid, cgroup, container, pod)
     identity = invoking_identity(started_environ(), as_root=as_root)
-    path = output or _default_path(command, pid)
+    path = output or _default_path(target.name)
     run = _Run(path=path, as_json=as_json, limit_s=_seconds(duration))
     options: dict[str, Any] = {
-        "detail": asked,
+        "detail": _detail(detail, "launch" if command else "sync"),
         "exact": exact,
         "returns": not no_returns,
         "keep_ns": None if keep is None else int((_seconds(keep) or 0) * 1e9),
         "max_bytes": _size(max_size),
         "owner": identity.owner,
-        "targets": (f"pid {pid}",) if pid is not None else (f"command {Path(command[0]).name}",) if command else (),
+        "targets": (target.words,),
+        "cgroup": target.cgroup.id if target.cgroup else None,
     }
-    require_root()
     chosen = None if layers is None else [name.strip() for name in layers.split(",") if name.strip()]
     if identity.said:
         run.say(identity.said)
-    code = (
-        run.process(pid, chosen, options) if pid is not None else run.command(command or [], identity, chosen, options)
-    )
+    if target.cgroup is not None:
+        code = run.members(target.cgroup, chosen, options)
+    elif pid is not None:
+        code = run.process(pid, chosen, options)
+    else:
+        code = run.command(command or [], identity, chosen, options)
     raise typer.Exit(code)
 
 
-def require_root() -> None:
+class _Target(NamedTuple):
+    """What is recorded.
+
+    Attributes:
+        name: for the recording's folder.
+        words: for the manifest.
+        cgroup: if it is one.
+    """
+
+    name: str
+    words: str
+    cgroup: Cgroup | None = None
+
+
+def _target(command: list[str], pid: int | None, cgroup: str | None, container: str | None, pod: str | None) -> _Target:
+    from fencepath._record.cgroups import find_cgroup, find_container, find_pod
+
+    if [bool(command), *(given is not None for given in (pid, cgroup, container, pod))].count(True) != 1:
+        raise UsageError(
+            "name what to record: one of --pid PID, --cgroup PATH, --container ID, --pod UID or -- COMMAND"
+        )
+    if container is not None:
+        return _Target(f"container-{container[:12]}", f"container {container}", find_container(container))
+    if pod is not None:
+        return _Target(f"pod-{pod[:8]}", f"pod {pod}", find_pod(pod))
+    if cgroup is not None:
+        found = find_cgroup(cgroup)
+        return _Target(found.folder.name, f"cgroup {found.name}", found)
+    if pid is not None:
+        return _Target(f"pid{pid}", f"pid {pid}")
+    return _Target(Path(command[0]).name, f"command {Path(command[0]).name}")
+
+
+def check_machine() -> None:
     """Refuse early, in one line, what would fail late in many.
 
     Raises:
-        MachineError: not root, or root of a container that has process numbers or times of its own.
+        MachineError: nothing can be recorded here: a capability is missing, or processes have other numbers than the kernel's.
     """
-    from fencepath._bpf.own_view import check_own_view
+    from fencepath._doctor.gate import open_gate
 
-    if os.geteuid() != 0:
-        raise MachineError("recording needs root", "run it with sudo; reading a recording does not")
-    check_own_view()
+    open_gate()
 
 
 def _detail(text: str | None, default: Detail) -> Detail:
@@ -144,8 +190,7 @@ def _size(text: str | None) -> int | None:
     return int(match[1]) * _BYTES[match[2]]
 
 
-def _default_path(command: list[str] | None, pid: int | None) -> Path:
-    name = Path(command[0]).name if command else f"pid{pid}"
+def _default_path(name: str) -> Path:
     return Path(f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.fencepath")
 
 
@@ -171,13 +216,26 @@ class _Run:
 
         check_process(pid)
         with Signals(ENDING) as signals:
-            with self._recorder(layers, options, signals) as recorder:
+            with self._recorder(layers, options, signals, pid) as recorder:
                 recorder.add(pid)
                 for member in descendants(pid):
                     if member != pid and process_exists(member):
                         recorder.add(member)
                 self._started(recorder)
                 recorder.run(self._until(lambda: signals.take() is not None or not process_exists(pid)))
+            self._result(recorder)
+        return int(Exit.DONE)
+
+    def members(self, cgroup: Cgroup, layers: list[str] | None, options: Mapping[str, Any]) -> int:
+        """Record who is in a cgroup, until it is removed, the time is over or a signal comes."""
+        from fencepath._record.signals import ENDING, Signals
+
+        with Signals(ENDING) as signals:
+            with self._recorder(layers, options, signals) as recorder:
+                joined = _Joined(cgroup, recorder)
+                joined.look()
+                self._started(recorder)
+                recorder.run(self._until(lambda: signals.take() is not None or not joined.look()))
             self._result(recorder)
         return int(Exit.DONE)
 
@@ -238,18 +296,36 @@ class _Run:
             pass
         return code
 
-    @contextmanager
-    def _recorder(self, layers: list[str] | None, options: Mapping[str, Any], signals: Signals) -> Generator[Recorder]:
+    @contextlib.contextmanager
+    def _recorder(
+        self, layers: list[str] | None, options: Mapping[str, Any], signals: Signals, pid: int | None = None
+    ) -> Generator[Recorder]:
+        from fencepath._doctor.gate import check_uprobes
         from fencepath._loader import load_plugins
         from fencepath._record.plan import make_plan
         from fencepath._record.recorder import Options, Recorder
         from fencepath.system import System
 
-        settings = msgspec.convert(options, Options)
+        gate = self._open_gate(pid)
+        settings = msgspec.convert(
+            {**options, "returns": options["returns"] and gate.returns, "checks": gate.checks}, Options
+        )
         system = System.here(settings.detail)
         plan = make_plan(load_plugins(), system, layers)
+        if any(planned.tables for planned in plan.sets):
+            check_uprobes(gate.checks)
         with Recorder(self._path, plan, system, settings, proceed=lambda: _give_up_if_asked(signals)) as recorder:
             yield recorder
+
+    def _open_gate(self, pid: int | None) -> Gate:
+        """Look at the machine and say what is left out. Within the signals: it imports what starts threads."""
+        from fencepath._doctor.gate import open_gate
+
+        gate = open_gate(pid)
+        for check in gate.checks:
+            if check.verdict == "degrade":
+                self.say(f"{check.name}: {check.evidence}; {check.cost}; {check.remedy}".removesuffix("; "))
+        return gate
 
     def _until(self, ended: Callable[[], bool]) -> Callable[[], bool]:
         end_s = None if self._limit_s is None else time.monotonic() + self._limit_s
@@ -276,6 +352,34 @@ class _Run:
         if recorder.estimate is not None and recorder.estimate.calls:
             self.say(recorder.estimate.text())
         self.say(f"{events} events in {self._path}; next: fencepath report {self._path}")
+
+
+class _Joined:
+    """Keeps up with who is in a cgroup.
+
+    BPF programs take in whoever forks, execs or maps a program there. Who was there before, was moved in since and has done
+    nothing of that, and the threads of all of them, are found by looking.
+    """
+
+    def __init__(self, cgroup: Cgroup, recorder: Recorder) -> None:
+        self._cgroup = cgroup
+        self._recorder = recorder
+        self._known: frozenset[int] = frozenset({os.getpid()})
+        self._next_s = 0.0
+
+    def look(self) -> bool:
+        """Take in who is new, now and then; return whether the cgroup is still there."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return True
+        self._next_s = now_s + _MEMBERS_S
+        present = frozenset(self._cgroup.processes())
+        for pid in sorted(present - self._known):
+            # it may have ended by now
+            with contextlib.suppress(UsageError):
+                self._recorder.add(pid)
+        self._known = present | {os.getpid()}
+        return self._cgroup.exists()
 
 
 def _give_up_if_asked(signals: Signals) -> None:

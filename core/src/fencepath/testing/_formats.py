@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
 from pathlib import Path
 
 from fencepath._loader import load_plugins
@@ -13,7 +12,7 @@ from fencepath.errors import UsageError
 from fencepath.plugin import SyscallProbes
 from fencepath.system import System
 from fencepath.testing._declared import records_of, ways
-from fencepath.tracepoints import LiveTracepoints, TracepointFormat, TracepointSource
+from fencepath.tracepoints import LiveTracepoints, TracepointFormat, TracepointSource, bundle_name, write_bundle
 
 __all__ = ["save_formats"]
 
@@ -39,11 +38,11 @@ class _Asked:
 def save_formats(
     layer: str, folder: Path, kernel: LiveTracepoints | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Write ``FOLDER/<group>/<event>.format`` for every event that an installed plugin may use.
+    """Write ``FOLDER/<group>/<event>.format``, or a bundle, for every event that an installed plugin may use.
 
     Args:
         layer: the plugin's.
-        folder: is made if it is not there.
+        folder: is made if it is not there. If it is called ``NAME.formats`` or ``NAME.formats.gz``, one file is made instead.
         kernel: where formats are; by default the running kernel.
 
     Returns:
@@ -76,7 +75,9 @@ def save_formats(
             for syscall in probe.table.syscalls
             for side in ("enter", "exit")
         }
-    saved = tuple(_save(live, folder, sorted(names)))
+    texts = {f"{group}:{event}": text for group, event in sorted(names) if (text := _text(live, group, event))}
+    _save(folder, texts)
+    saved = tuple(texts)
     return saved, tuple(name for name in (f"{group}:{event}" for group, event in sorted(names)) if name not in saved)
 
 
@@ -86,13 +87,20 @@ def _event_of(need: str) -> tuple[str, str]:
     return group, event.partition(".")[0]
 
 
-def _save(kernel: LiveTracepoints, folder: Path, names: list[tuple[str, str]]) -> Iterator[str]:
-    for group, event in names:
-        try:
-            text = (kernel.root / group / event / "format").read_text(encoding="utf-8", errors="replace")
-        except (FileNotFoundError, NotADirectoryError):
-            continue
+def _text(kernel: LiveTracepoints, group: str, event: str) -> str:
+    try:
+        return (kernel.root / group / event / "format").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def _save(folder: Path, texts: dict[str, str]) -> None:
+    if bundle_name(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write_bundle(folder, texts)
+        return
+    for name, text in texts.items():
+        group, _, event = name.partition(":")
         path = folder / group / f"{event}.format"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        yield f"{group}:{event}"

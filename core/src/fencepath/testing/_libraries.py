@@ -15,13 +15,14 @@ from fencepath._record.uprobes import SITE_GLOBS
 from fencepath.calls import CallTable, Function
 from fencepath.errors import UsageError
 from fencepath.plugin import CallProbe, Check
-from fencepath.system import System
+from fencepath.system import SavedSymbols, System
 from fencepath.testing._declared import ways
 
 __all__ = ["functions_are_in_libraries"]
 
 _NAME = "functions are in the library"
 _NAMED = 8
+_LISTS = (".txt", ".txt.gz")
 _NEAR = 3
 """Names whose lengths differ by more are not meant; a library may have a hundred thousand."""
 
@@ -48,10 +49,16 @@ def functions_are_in_libraries(plugin: LoadedPlugin, system: System, libraries: 
 
 
 class _Library:
-    """Names of the functions of a file."""
+    """Names of the functions of a library, or those in a list of them (``nm -D --defined-only``) called ``.txt`` or ``.txt.gz``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.name.endswith(_LISTS):
+            try:
+                self.names, self.ifuncs = SavedSymbols(path).names, frozenset[str]()
+            except OSError as error:
+                raise UsageError(f"{path} cannot be read: {error}") from error
+            return
         try:
             with ElfImage(path) as image:
                 self.names = frozenset(symbol.name for symbol in image.functions())

@@ -10,7 +10,7 @@ from fencepath.records import Layouts, RecordLayout
 from fencepath.system import System
 from fencepath.testing._declared import Way, number, ways
 
-__all__ = ["bpf_compiles_and_loads"]
+__all__ = ["bpf_compiles_and_loads", "load_planned"]
 
 _LOG_LINES = 25
 
@@ -30,20 +30,29 @@ def bpf_compiles_and_loads(plugin: LoadedPlugin, system: System) -> int:
     return sum(_load(way, planned, number(layouts), system) for way, planned in every)
 
 
-def _load(way: Way, planned: PlannedSet, layouts: Layouts, system: System) -> int:
+def load_planned(planned: PlannedSet, layouts: Layouts, system: System) -> int:
+    """Compile and load a planned set here, and return how many programs it has. Needs root.
+
+    Raises:
+        LoadError: something is refused.
+    """
     from fencepath._bpf.rings import Rings
     from fencepath._bpf.shared import Shared
     from fencepath.calls import EntryState
     from fencepath.syscalls import SyscallTracer
 
     numbers = {kind: layouts.number(kind) for kind in layouts}
+    with Shared(numbers, rings=Rings(8 << 20)) as shared, EntryState(layouts, 64) as entries:
+        if planned.syscalls is not None:
+            with SyscallTracer(planned.syscalls, shared, numbers, source=system.tracepoints) as tracer:
+                return len(tracer.attached)
+        return _load_programs(planned, {**shared.defines(), **entries.defines()})
+
+
+def _load(way: Way, planned: PlannedSet, layouts: Layouts, system: System) -> int:
     events = ", ".join(program.resolved.name for program in planned.programs)
     try:
-        with Shared(numbers, rings=Rings(8 << 20)) as shared, EntryState(layouts, 64) as entries:
-            if planned.syscalls is not None:
-                with SyscallTracer(planned.syscalls, shared, numbers, source=system.tracepoints) as tracer:
-                    return len(tracer.attached)
-            return _load_programs(planned, {**shared.defines(), **entries.defines()})
+        return load_planned(planned, layouts, system)
     except LoadError as error:
         log = "\n".join(error.log.strip().splitlines()[-_LOG_LINES:])
         source = planned.alternative.bpf.path.name if planned.alternative.bpf else "the generated source"

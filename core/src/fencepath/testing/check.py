@@ -17,6 +17,7 @@ from fencepath.system import System
 from fencepath.testing import requirements
 from fencepath.testing._declared import Way, ways
 from fencepath.testing._libraries import functions_are_in_libraries
+from fencepath.tracepoints import bundle_name
 
 __all__ = ["check_layer"]
 
@@ -26,15 +27,15 @@ def check_layer(name: str, formats: Path | None = None, libraries: Sequence[Path
 
     Args:
         name: its layer.
-        formats: folder of saved tracefs formats; None checks against this machine. As root its programs are compiled and
+        formats: folder, or bundle, of saved tracefs formats; None checks against this machine. As root its programs are compiled and
             loaded too, with the formats of the one and the verifier of this machine.
         libraries: files in which the functions of its call table are looked up; by default what this machine's loader finds.
 
     Raises:
         UsageError: no such layer, no such folder, or a library that is no ELF file.
     """
-    if formats is not None and not formats.is_dir():
-        raise UsageError(f"no folder {formats}; it should hold <group>/<event>.format files")
+    if formats is not None and not formats.is_dir() and not (formats.is_file() and bundle_name(formats)):
+        raise UsageError(f"no folder {formats}; it should hold <group>/<event>.format files, or be a file NAME.formats")
     registry = load_plugins()
     broken = [problem for problem in registry.problems if problem.plugin == name]
     if broken:

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from fencepath import __version__
 from fencepath.events import Event
@@ -49,8 +52,15 @@ def fencepath_layer() -> LayerInfo:
         title="what NVIDIA's kernel driver does for a process: requests, memory, blocking waits, errors",
         version=__version__,
         api=API_VERSION,
-        status="functions inside the driver are not probed; which GPU an interrupt is of is not recorded",
+        status="functions inside the driver are not probed",
     )
+
+
+@hookimpl
+def fencepath_facts(system: System) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Say which GPUs there are and which interrupts are theirs."""
+    del system
+    return [("gpu", msgspec.to_builtins(gpu)) for gpu in find_gpus()]
 
 
 @hookimpl

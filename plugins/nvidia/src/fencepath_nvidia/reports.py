@@ -150,8 +150,15 @@ class InterruptsTable:
         handlers = in_interrupts(wakings.take(ended), mine) if len(ended) else np.empty(0, np.int64)
         polls_of = Counter(mine["irq"][handlers[handlers >= 0]].tolist())
         counts = Counter(mine["irq"].tolist())
+        gpus = {vector: fact["bdf"] for fact in view.facts("nvidia.gpu") for vector in fact["vectors"]}
         return [
-            {"vector": vector, "interrupts": count, "polls_ended": polls_of[vector], "processes": users(view)}
+            {
+                "vector": vector,
+                "gpu": gpus.get(vector, ""),
+                "interrupts": count,
+                "polls_ended": polls_of[vector],
+                "processes": users(view),
+            }
             for vector, count in counts.most_common()
         ]
 

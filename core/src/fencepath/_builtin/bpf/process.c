@@ -21,7 +21,7 @@ int on_fork(void *ctx) {
     u32 tgid = bpf_get_current_pid_tgid() >> 32;
     struct fp_process_fork *r;
 
-    if (!fp_target_tgid(tgid)) {
+    if (!fp_target_join(FP_KIND_PROCESS_FORK)) {
         fp_target_drop_thread(child);
         if (!thread)
             fp_target_drop_process(child);
@@ -48,7 +48,7 @@ int on_exec(void *ctx) {
     u32 old_tid = FP_FIELD_sched_process_exec_old_tid(ctx);
     struct fp_process_exec *r;
 
-    if (!fp_target_tgid(id >> 32))
+    if (!fp_target_join(FP_KIND_PROCESS_EXEC))
         return 0;
     if (old_tid != (u32)id) {
         fp_target_drop_thread(old_tid);
@@ -95,7 +95,7 @@ int on_map(void *ctx) {
 
     if (!(FP_FIELD_sys_enter_mmap_prot(ctx) & PROT_EXEC) || (FP_FIELD_sys_enter_mmap_map_flags(ctx) & MAP_ANONYMOUS))
         return 0;
-    if (!fp_is_target())
+    if (!fp_target_join(FP_KIND_PROCESS_MAP))
         return 0;
     tid = (u32)bpf_get_current_pid_tgid();
     begin_ns = fp_now();

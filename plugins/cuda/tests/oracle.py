@@ -1,233 +1,361 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of order again, told call by call with nothing but loops, to compare the vectorised ones with."""
+"""CUDA's rules of order again, told operation by operation with nothing but loops, to compare the vectorised model with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from plugins.cuda.tests.story import LEGACY, PER_THREAD, Call, Edge
+from plugins.cuda.tests.oracle_graphs import RECORD, WAIT_EVENT, Captures, Graphs, Node
+from plugins.cuda.tests.oracle_names import HANDLES, NEVER, SUBMITTING, Handle, Names, last
+from plugins.cuda.tests.story import LEGACY, Call, Edge, Loss, Name, Span
 
-from fencepath.records import Flags
+from fencepath_cuda.events import Direction, NodeKind
 
-RECORD, WAIT_EVENT = "cuda.event.record", "cuda.stream.wait_event"
-ON_STREAM = {"cuda.launch", "cuda.memcpy", "cuda.malloc", RECORD, WAIT_EVENT}
-WAITS = {"cuda.stream.synchronize", "cuda.event.synchronize", "cuda.context.synchronize"}
-BOUNDED, INFERRED, EXACT = "bounded", "inferred", "exact"
-NEVER = float("inf")
+BOUNDED, INFERRED = "bounded", "inferred"
+NOT_READY = 600
+INTERPROCESS = 4
 
-Stream = tuple[int, int, int, int]
+
+class Op:
+    """One operation: what an item does, or one node of a graph."""
+
+    def __init__(self, item: Item, node: Node | None) -> None:
+        self.item, self.node = item, node
+        self.maker = node.maker if node else item.call
+        self.name: Name = item.call.number, node.maker.number if node else -1
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.maker.kind == "cuda.launch"
+
+    def names_event(self, kind: str, node_kind: NodeKind) -> bool:
+        """Whether it records, or waits for, a CUDA event."""
+        added = self.maker.kind == "cuda.graph.node" and self.maker.get("node_kind") == node_kind
+        return self.maker.kind == kind or added
+
+
+class Item:
+    """What one call put on a stream."""
+
+    def __init__(self, call: Call, names: Names, graphs: Graphs) -> None:
+        self.call, self.stream, self.place = call, names.stream(call), names.place(call)
+        launched = graphs.launched(call) if call.kind == "cuda.graph.launch" else None
+        self.graph = launched.graph if launched and launched.graph and launched.graph.nodes else None
+        self.instance = launched.instance if launched else 0
+        self.ops = [Op(self, node) for node in self.graph.nodes] if self.graph else [Op(self, None)]
+
+    @property
+    def firsts(self) -> list[Op]:
+        first = self.graph.first(self.graph.nodes) if self.graph else [None]
+        return [op for op in self.ops if op.node in first]
+
+    @property
+    def lasts(self) -> list[Op]:
+        final = self.graph.last(self.graph.nodes) if self.graph else [None]
+        return [op for op in self.ops if op.node in final]
+
+    @property
+    def inner(self) -> list[tuple[Op, Op]]:
+        edges = self.graph.edges if self.graph else set[tuple[Node, Node]]()
+        return [(cause, effect) for cause in self.ops for effect in self.ops if (cause.node, effect.node) in edges]
+
+
+class Link:
+    """A call that found an operation finished; `whole` if with it all of its item."""
+
+    def __init__(self, op: Op, call: Call, sure: bool, whole: bool) -> None:
+        self.op, self.call, self.sure, self.whole = op, call, sure, whole
 
 
 class Oracle:
-    """Edges of each rule over the calls of a story."""
+    """Edges of each rule, and bounds, over the calls of a story."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self.calls = sorted(calls, key=lambda call: call.begin)
-        captures = self._captures()
-        candidates = [call for call in self.calls if self._submits(call)]
-        self.ops = [op for op in candidates if not _inside(captures, self.stream(op), op.begin)]
-        unbound = [op for op in self.ops if op.kind == WAIT_EVENT and self._record_as_of(op) is None]
-        self.ops = [op for op in self.ops if op not in unbound]
-
-    def _submits(self, call: Call) -> bool:
-        return call.kind in ON_STREAM and not call.failed and self.stream(call) is not None
-
-    def stream(self, call: Call) -> Stream | None:
-        """Process, handle, generation and, of a per-thread stream, the thread; None for none."""
-        if call.stream == 0:
-            return None
-        if call.stream in (LEGACY, PER_THREAD):
-            return call.pid, call.stream, 0, call.tid if call.stream == PER_THREAD else 0
-        return call.pid, call.stream, len(self._creations(call)), 0
-
-    def _creations(self, call: Call) -> list[Call]:
-        return [
-            each
-            for each in self.calls
-            if each.kind == "cuda.stream.create"
-            and each.returned
-            and not each.failed
-            and (each.pid, each.stream) == (call.pid, call.stream)
-            and each.end <= call.begin
+    def __init__(self, calls: Sequence[Call], losses: Sequence[Loss] = ()) -> None:
+        self.names = names = Names(calls, losses)
+        captures = Captures(names)
+        graphs = Graphs(names, captures)
+        submitted = [call for call in names.of(*SUBMITTING) if call.ok and call.stream and not captures.of(call)]
+        self.items = [Item(call, names, graphs) for call in submitted]
+        unbound = [
+            item for item in self.items if item.call.kind == WAIT_EVENT and not self._record(item.call, strict=True)
         ]
-
-    def is_blocking(self, call: Call) -> bool | None:
-        """Whether the legacy stream orders the call's stream; None if it is not known."""
-        if call.stream in (LEGACY, PER_THREAD):
-            return call.stream == PER_THREAD
-        made = self._creations(call)
-        return not max(made, key=lambda each: each.end).more.get("stream_flags", 0) & 1 if made else None
-
-    def _captures(self) -> list[tuple[Stream | None, int, float]]:
-        windows: list[tuple[Stream | None, int, float]] = []
-        for call in self.calls:
-            if call.kind == "cuda.graph.capture_begin" and not call.failed and call.stream:
-                ends = (
-                    each.end
-                    for each in self.calls
-                    if each.kind == "cuda.graph.capture_end"
-                    and self.stream(each) == self.stream(call)
-                    and each.begin > call.begin
-                )
-                windows.append((self.stream(call), call.begin, next(ends, float("inf"))))
-        while True:
-            joined = list(self._joins(windows))
-            if not joined:
-                return windows
-            windows += joined
-
-    def _joins(self, windows: list[tuple[Stream | None, int, float]]) -> Iterator[tuple[Stream | None, int, float]]:
-        for wait in self.calls:
-            if wait.kind != WAIT_EVENT or not self._submits(wait) or _inside(windows, self.stream(wait), wait.begin):
-                continue
-            records = [each for each in self.calls if each.kind == RECORD and self._submits(each)]
-            record = _last(each for each in records if _event(each) == _event(wait) and each.begin <= wait.begin)
-            until = _inside(windows, self.stream(record), record.begin) if record and wait.event else None
-            if until is not None and until >= wait.begin:
-                yield self.stream(wait), wait.begin, until
+        self.items = [item for item in self.items if item not in unbound]
+        self.unmatched = dict.fromkeys(("cuda.stream_wait_event", *_WAITS), 0)
+        self.unmatched["cuda.stream_wait_event"] = len(unbound)
+        self.pairs: list[tuple[Item, Item]] = []
+        """Items of different streams of which the first is surely over before the second starts."""
+        self._order = {rule: sorted(getattr(self, name)()) for rule, name in _ORDERS.items()}
+        self._links = {rule: list(getattr(self, name)()) for rule, name in _WAITS.items()}
 
     def of(self, rule: str) -> list[Edge]:
         """The edges of a rule, sorted."""
-        return sorted(getattr(self, rule.removeprefix("cuda."))())
+        if rule == "cuda.submit":
+            names = [op.name for item in self.items for op in item.ops]
+            return sorted(Edge((name[0],), name, "start_start", BOUNDED) for name in names)
+        if rule in self._order:
+            return self._order[rule]
+        links = ((link, BOUNDED if link.sure else INFERRED) for link in self._links[rule])
+        return sorted(Edge(link.op.name, (link.call.number,), "finish_finish", sure) for link, sure in links)
 
-    def waits(self, kind: str) -> list[Call]:
-        return [call for call in self.calls if call.kind == kind and not call.failed]
+    def counts(self, rule: str) -> tuple[int, int]:
+        """(unmatched, ambiguous) of a rule."""
+        return self.unmatched.get(rule, 0), sum(edge.confidence == INFERRED for edge in self.of(rule))
 
-    def returned(self, call: Call) -> float:
-        """When a call is known to have come back."""
-        if call.returned:
-            return call.end
-        mine = [each for each in self.calls if each.tid == call.tid and each.kind in ON_STREAM | WAITS]
-        return min((each.begin for each in mine if each.begin > call.begin), default=NEVER)
+    # order
 
-    def is_sure(self, cause: Call, effect: Call) -> bool:
-        return cause.tid == effect.tid or self.returned(cause) <= effect.begin
-
-    def _completion(self, cause: Call | None, wait: Call, sure: bool | None = None) -> Iterator[Edge]:
-        if cause is None:
-            return
-        sure = self.is_sure(cause, wait) if sure is None else sure
-        confidence = BOUNDED if sure else INFERRED
-        entry_only = cause.flags & Flags.ENTRY_ONLY
-        latest_end = min(self.returned(cause), cause.begin + 1_000_000) if entry_only else cause.end
-        if latest_end <= wait.end:
-            yield Edge(cause.number, wait.number, "finish_finish", confidence)
-        elif cause.begin <= wait.begin:
-            yield Edge(cause.number, wait.number, "start_start", confidence)
-
-    def stream_synchronize(self) -> Iterator[Edge]:
-        for wait in self.waits("cuda.stream.synchronize"):
-            mine = [op for op in self.ops if self.stream(op) == self.stream(wait)]
-            before = _last(op for op in mine if op.begin <= wait.begin)
-            during = _last(op for op in mine if wait.begin < op.begin < wait.end)
-            yield from self._completion(before, wait)
-            yield from self._completion(during, wait, False)
-
-    def context_synchronize(self) -> Iterator[Edge]:
-        waits = self.waits("cuda.context.synchronize")
-        for wait in waits:
-            mine = [op for op in self.ops if op.pid == wait.pid]
-            for stream in {self.stream(op) for op in mine}:
-                last = _last(op for op in mine if self.stream(op) == stream and op.begin <= wait.begin)
-                if last and not self._settled(last, wait, waits):
-                    yield from self._completion(last, wait)
-
-    def _settled(self, op: Call, wait: Call, waits: list[Call]) -> bool:
-        """Whether a wait for everything that began after the operation's call had come back is over."""
-        return any(
-            each.returned and each.pid == wait.pid and each.end <= wait.begin and each.begin >= self.returned(op)
-            for each in waits
-        )
-
-    def event_synchronize(self) -> Iterator[Edge]:
-        for wait in self.waits("cuda.event.synchronize"):
-            record = self._record_as_of(wait)
-            if record:
-                yield from self._completion(record, wait, self._is_sure_record(record, wait))
-
-    def _is_sure_record(self, record: Call, wait: Call) -> bool:
-        again = [
-            op
-            for op in self.ops
-            if op.kind == RECORD and _event(op) == _event(wait) and record.begin < op.begin < wait.end
-        ]
-        return self.is_sure(record, wait) and not again
-
-    def _record_as_of(self, call: Call) -> Call | None:
-        same = [op for op in self.ops if op.kind == RECORD and call.event and _event(op) == _event(call)]
-        return _last(op for op in same if op.begin <= call.begin)
-
-    def stream_wait_event(self) -> Iterator[Edge]:
-        edges: dict[tuple[int, int], bool] = {}
-        for wait in self.ops:
-            if wait.kind != WAIT_EVENT:
-                continue
-            record = self._record_as_of(wait)
-            later = (
-                op
-                for op in self.ops
-                if op.kind != WAIT_EVENT and self.stream(op) == self.stream(wait) and op.begin > wait.begin
-            )
-            following = next(later, None)
-            if record and following:
-                sure = self._is_sure_record(record, wait) and self.is_sure(wait, following)
-                pair = record.number, following.number
-                edges[pair] = edges.get(pair, False) or sure
-        for (cause, effect), sure in edges.items():
-            yield Edge(cause, effect, "start_start", BOUNDED if sure else INFERRED)
+    def _in_order(self, cause: Item, effect: Item, known: bool = True) -> Iterator[Edge]:
+        sure = known and self.names.is_sure(cause.call, effect.call)
+        sure = sure and not self.names.lost(cause.call.begin, effect.call.begin, *HANDLES)
+        if sure and cause.stream != effect.stream:
+            self.pairs.append((cause, effect))
+        for before in cause.lasts:
+            for after in effect.firsts:
+                yield _start(before, after, sure)
 
     def stream_order(self) -> Iterator[Edge]:
-        for effect in self.ops:
-            before = [op for op in self.ops if self.stream(op) == self.stream(effect) and op.begin < effect.begin]
-            if before:
-                confidence = EXACT if self.is_sure(before[-1], effect) else INFERRED
-                yield Edge(before[-1].number, effect.number, "start_start", confidence)
+        for effect in self.items:
+            cause = last(item for item in self._on(effect.stream) if item.call.begin < effect.call.begin)
+            if cause:
+                kernels = cause.call.kind == effect.call.kind == "cuda.launch"
+                yield from self._in_order(cause, effect, not (kernels and effect.call.get("attributes")))
 
-    def legacy_stream(self) -> Iterator[Edge]:
-        for op in self.ops:
-            if op.stream == LEGACY:
-                yield from self._around(op)
-        waits = self.waits("cuda.stream.synchronize")
+    def exec_order(self) -> Iterator[Edge]:
+        for effect in self.items:
+            same = [item for item in self.items if item.instance and item.instance == effect.instance]
+            cause = last(item for item in same if item.call.begin < effect.call.begin)
+            if cause and cause.stream != effect.stream:
+                yield from self._in_order(cause, effect)
+
+    def graph_order(self) -> Iterator[Edge]:
+        for item in self.items:
+            for cause, effect in item.inner:
+                kernels = cause.is_kernel and effect.is_kernel
+                yield _start(cause, effect, not (kernels and effect.maker.get("attributes")))
+
+    def event_order(self) -> Iterator[Edge]:
+        for item in self.items:
+            for op in item.ops:
+                if not op.names_event(WAIT_EVENT, NodeKind.EVENT_WAIT) or not self.names.event(op.maker):
+                    continue
+                record = self._record(item.call, self.names.event(op.maker), strict=True)
+                if not record:
+                    self.unmatched["cuda.stream_wait_event"] += 1
+                    continue
+                sure = self._is_sure_record(record, op.maker, item.call, self.names.returned(item.call))
+                if sure and not op.node and not record.node and record.item.stream != item.stream:
+                    self.pairs.append((record.item, item))
+                yield _start(record, op, sure)
+
+    def legacy_order(self) -> Iterator[Edge]:
+        for item in self.items:
+            if item.call.stream == LEGACY or self.names.is_blocking(item.call) is False:
+                continue
+            legacy = [each for each in self.items if each.call.stream == LEGACY and self._same_context(each, item)]
+            mine, at = self._on(item.stream), item.call.begin
+            later = next((each for each in legacy if each.call.begin > at), None)
+            if later and not any(at < each.call.begin <= later.call.begin for each in mine):
+                yield from self._in_order(item, later, self._knows_blocking(item, later))
+            earlier = last(each for each in legacy if each.call.begin < at)
+            if earlier and not any(earlier.call.begin <= each.call.begin < at for each in mine):
+                yield from self._in_order(earlier, item, self._knows_blocking(item, earlier))
+
+    def _knows_blocking(self, item: Item, legacy: Item) -> bool:
+        knows = self.names.knows_context(item.call) and self.names.knows_context(legacy.call)
+        return knows and bool(self.names.is_blocking(item.call))
+
+    def _on(self, stream: Handle | None) -> list[Item]:
+        return [item for item in self.items if item.stream == stream]
+
+    def _same_context(self, one: Item, other: Item) -> bool:
+        return one.place == other.place
+
+    # CUDA events
+
+    def _records(self, event: Handle | None) -> list[Op]:
+        ops = (op for item in self.items for op in item.ops if op.names_event(RECORD, NodeKind.EVENT_RECORD))
+        return [op for op in ops if event and self.names.event(op.maker) == event]
+
+    def _record(self, call: Call, event: Handle | None = None, *, strict: bool = False) -> Op | None:
+        event, by = event or self.names.event(call), call.begin - strict
+        return last(op for op in self._records(event) if op.item.call.begin <= by)
+
+    def _is_sure_record(self, record: Op, naming: Call, call: Call, end: int, event: Handle | None = None) -> bool:
+        """Whether a record is surely the last one of its CUDA event, as a call that ended at some time saw it."""
+        event, made = event or self.names.event(naming), record.item.call
+        others = [op.item.call for op in self._records(event) if op is not record]
+        others += [
+            each for each in self.names.of(RECORD) if each.ok and not each.stream and self.names.event(each) == event
+        ]
+        rivals = [each for each in others if each.begin < end and self.names.returned(each) > made.begin]
+        lost = self.names.lost(made.begin, end, *HANDLES, RECORD, "cuda.graph.launch")
+        return self.names.is_sure(made, call) and not rivals and not lost and event not in self._shared()
+
+    def _shared(self) -> set[Handle | None]:
+        """CUDA events that others record too."""
+        names = self.names
+        created = [
+            call for call in names.of("cuda.event.create") if call.done and call.get("event_flags") & INTERPROCESS
+        ]
+        params = [call for call in names.of("cuda.graph.params") if call.event]
+        changed = {(call.pid, call.get("node")) for call in params}
+        nodes = [call for call in names.of("cuda.graph.node") if (call.pid, call.get("node")) in changed]
+        return {names.event(call) for call in (*created, *names.of("cuda.event.export"), *params, *nodes)} - {None}
+
+    # waits
+
+    def _ok(self, *kinds: str) -> list[Call]:
+        return [call for call in self.names.of(*kinds) if call.ok]
+
+    def _of_item(self, item: Item, call: Call, sure: bool = True) -> Iterator[Link]:
+        sure = sure and self.names.is_sure(item.call, call)
+        sure = sure and not self.names.lost(item.call.begin, call.begin, *HANDLES)
+        yield from (Link(op, call, sure, whole=True) for op in item.lasts)
+
+    def stream_waits(self) -> Iterator[Link]:
+        for wait in self._ok("cuda.stream.synchronize"):
+            mine = self._on(self.names.stream(wait)) if wait.stream else []
+            before = last(item for item in mine if item.call.begin <= wait.begin)
+            during = last(item for item in mine if wait.begin < item.call.begin < wait.end)
+            self.unmatched["cuda.stream_synchronize"] += bool(wait.stream) and not before and not during
+            yield from self._of_item(before, wait) if before else ()
+            yield from self._of_item(during, wait, sure=False) if during else ()
+
+    def stream_queries(self) -> Iterator[Link]:
+        for query in self._ok("cuda.stream.query"):
+            mine = self._on(self.names.stream(query)) if query.stream and query.done else []
+            before = last(item for item in mine if item.call.begin <= query.begin)
+            yield from self._of_item(before, query) if before else ()
+
+    def context_waits(self) -> Iterator[Link]:
+        waits = self._ok("cuda.context.synchronize")
         for wait in waits:
-            if wait.stream == LEGACY:
-                yield from self._legacy_wait(wait, [each for each in waits if each.stream == LEGACY])
+            found = list(self._pending(self.items, wait, waits))
+            self.unmatched["cuda.context_synchronize"] += not found
+            for item in found:
+                known = self.names.knows_context(item.call) and self.names.knows_context(wait)
+                yield from self._of_item(item, wait, known)
 
-    def _around(self, legacy: Call) -> Iterator[Edge]:
-        mine = [op for op in self.ops if op.pid == legacy.pid]
-        others = [op for op in mine if op.stream == LEGACY and op is not legacy]
-        for stream in {self.stream(op) for op in mine if op.stream != LEGACY}:
-            on_it = [op for op in mine if self.stream(op) == stream]
-            blocking = self.is_blocking(on_it[0])
-            if blocking is False:
+    def _pending(self, items: list[Item], wait: Call, waits: list[Call]) -> Iterator[Item]:
+        """The last item on every stream of a wait's context that no wait before has seen finished."""
+        for item in items:
+            if item.place != self.names.place(wait) or item.call.begin > wait.begin:
                 continue
-            before = _last(op for op in on_it if op.begin < legacy.begin)
-            after = next((op for op in on_it if op.begin > legacy.begin), None)
-            if before and not any(before.begin < other.begin < legacy.begin for other in others):
-                yield self._legacy_edge(before, legacy, blocking)
-            if after and not any(legacy.begin < other.begin < after.begin for other in others):
-                yield self._legacy_edge(legacy, after, blocking)
+            following = (each for each in self._on(item.stream) if item.call.begin < each.call.begin <= wait.begin)
+            earlier = (
+                each
+                for each in waits
+                if each.done and self.names.place(each) == self.names.place(wait)
+                if each.end <= wait.begin and each.begin >= self.names.returned(item.call)
+            )
+            if not any(following) and not any(earlier):
+                yield item
 
-    def _legacy_edge(self, cause: Call, effect: Call, blocking: bool | None) -> Edge:
-        confidence = BOUNDED if blocking and self.is_sure(cause, effect) else INFERRED
-        return Edge(cause.number, effect.number, "start_start", confidence)
+    def legacy_waits(self) -> Iterator[Link]:
+        waits = [wait for wait in self._ok("cuda.stream.synchronize") if wait.stream == LEGACY]
+        blocking = [item for item in self.items if item.call.stream != LEGACY and self.names.is_blocking(item.call)]
+        for wait in waits:
+            for item in self._pending(blocking, wait, waits):
+                between = (
+                    each
+                    for each in self.items
+                    if each.call.stream == LEGACY and self._same_context(each, item)
+                    if item.call.begin < each.call.begin <= wait.begin
+                )
+                known = self.names.knows_context(item.call) and self.names.knows_context(wait)
+                yield from self._of_item(item, wait, known) if not any(between) else ()
 
-    def _legacy_wait(self, wait: Call, waits: list[Call]) -> Iterator[Edge]:
-        mine = [op for op in self.ops if op.pid == wait.pid]
-        for stream in {self.stream(op) for op in mine if op.stream != LEGACY and self.is_blocking(op)}:
-            last = _last(op for op in mine if self.stream(op) == stream and op.begin <= wait.begin)
-            if last is None or self._settled(last, wait, waits):
-                continue
-            if not any(op.stream == LEGACY and last.begin < op.begin <= wait.begin for op in mine):
-                yield from self._completion(last, wait)
+    def event_waits(self) -> Iterator[Link]:
+        for wait in self._ok("cuda.event.synchronize"):
+            record = self._record(wait)
+            self.unmatched["cuda.event_synchronize"] += bool(wait.event) and not record
+            if record:
+                end = self.names.returned(wait, ("cuda.event.synchronize",))
+                yield Link(record, wait, self._is_sure_record(record, wait, wait, end), whole=False)
+
+    def event_queries(self) -> Iterator[Link]:
+        for query in self.names.of("cuda.event.query", "cuda.event.elapsed"):
+            events = [self.names.event(query)] if query.done else []
+            events += [self.names.end_event(query)] if query.done and query.kind == "cuda.event.elapsed" else []
+            for event in events:
+                record = self._record(query, event) if event else None
+                if record:
+                    yield Link(record, query, self._is_sure_record(record, query, query, query.end, event), whole=False)
+
+    def blocking_copies(self) -> Iterator[Link]:
+        for item in self.items:
+            to_host = item.call.get("direction") == Direction.DEVICE_TO_HOST
+            if item.call.kind == "cuda.memcpy" and item.call.done and to_host:
+                yield Link(item.ops[0], item.call, sure=True, whole=True)
+
+    # bounds
+
+    def spans(self) -> list[Span]:
+        """Bounds of every operation, sorted."""
+        earliest, latest = self._earliest(), self._latest()
+        ops = ((op, item) for item in self.items for op in item.ops)
+        return sorted(Span(op.name, earliest[item], latest[item] if latest[item] < NEVER else -1) for op, item in ops)
+
+    def _latest(self) -> dict[Item, int]:
+        latest = dict.fromkeys(self.items, NEVER)
+        for link in (link for links in self._links.values() for link in links):
+            if link.sure and link.call.done and (link.whole or not link.op.node):
+                latest[link.op.item] = min(latest[link.op.item], link.call.end)
+        pairs = [*self.pairs]
+        for cause in self.items:
+            back = self.names.returned(cause.call)
+            pairs += [(cause, effect) for effect in self._on(cause.stream) if effect.call.begin >= back]
+        while True:
+            before = dict(latest)
+            for cause, effect in pairs:
+                latest[cause] = min(latest[cause], latest[effect])
+            if latest == before:
+                break
+        lost = [item for item in self.items if self.names.lost(item.call.begin, latest[item], *HANDLES)]
+        return {**latest, **dict.fromkeys(lost, NEVER)}
+
+    def _earliest(self) -> dict[Item, int]:
+        earliest = {item: item.call.begin for item in self.items}
+        unfinished = self._unfinished()
+        pairs = [*self.pairs]
+        for effect in self.items:
+            begin = effect.call.begin
+            before = [item for item in self._on(effect.stream) if self.names.returned(item.call) < begin]
+            pairs += [(item, effect) for item in before]
+        while True:
+            last_round = dict(earliest)
+            for cause, effect in pairs:
+                earliest[effect] = max(earliest[effect], earliest[cause], unfinished.get(cause, 0))
+            if earliest == last_round:
+                return earliest
+
+    def _unfinished(self) -> dict[Item, int]:
+        """When a query last found each item unfinished."""
+        found: dict[Item, int] = {}
+        for query in self.names.of("cuda.event.query"):
+            record = self._record(query) if query.returned and query.result == NOT_READY else None
+            if record and not record.node and self._is_sure_record(record, query, query, query.end):
+                found[record.item] = max(found.get(record.item, 0), query.begin)
+        return found
 
 
-def _event(call: Call) -> tuple[int, int]:
-    return call.pid, call.event
+_ORDERS = {
+    "cuda.stream_order": "stream_order",
+    "cuda.stream_wait_event": "event_order",
+    "cuda.legacy_stream": "legacy_order",
+    "cuda.graph_order": "graph_order",
+    "cuda.graph_exec": "exec_order",
+}
+_WAITS = {
+    "cuda.stream_synchronize": "stream_waits",
+    "cuda.event_synchronize": "event_waits",
+    "cuda.context_synchronize": "context_waits",
+    "cuda.legacy_wait": "legacy_waits",
+    "cuda.blocking_copy": "blocking_copies",
+    "cuda.stream_query": "stream_queries",
+    "cuda.event_query": "event_queries",
+}
+ORACLE_RULES = ("cuda.submit", *_ORDERS, *_WAITS)
 
 
-def _last(calls: Iterable[Call]) -> Call | None:
-    return max(calls, key=lambda call: call.begin, default=None)
-
-
-def _inside(windows: list[tuple[Stream | None, int, float]], stream: Stream | None, time_ns: int) -> float | None:
-    return next((end for owner, begin, end in windows if owner == stream and begin <= time_ns <= end), None)
+def _start(cause: Op, effect: Op, sure: bool) -> Edge:
+    return Edge(cause.name, effect.name, "finish_start", BOUNDED if sure else INFERRED)

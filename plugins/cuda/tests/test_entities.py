@@ -63,3 +63,12 @@ def test_processes_do_not_share_handles() -> None:
     assert run.text(one, "event").endswith("/0x7f00#1")
     assert run.text(other, "event").endswith("/0x7f00#0")
     assert run.text(one, "stream") != run.text(other, "stream")
+
+
+def test_a_call_that_names_two_cuda_events_has_both() -> None:
+    story = Story()
+    story.call("cuda.event.create", 1, 2, event=HANDLE)
+    elapsed = story.call("cuda.event.elapsed", 3, 4, event=HANDLE, end_event_handle=0x7F80)
+    run = story.run()
+    assert run.text(elapsed, "event").endswith("/0x7f00#1")
+    assert run.text(elapsed, "end_event").endswith("/0x7f80#0")

@@ -1,34 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of order: the cases by name, then any story against an oracle of plain loops."""
+"""CUDA's rules of order: the cases by name, then any story against an oracle of plain loops."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from functools import cache
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from plugins.cuda.tests.oracle import Oracle
-from plugins.cuda.tests.story import LEGACY, PER_THREAD, Edge, Run, Story, batch_of
+from plugins.cuda.tests.oracle import ORACLE_RULES, Oracle
+from plugins.cuda.tests.story import LEGACY, OPEN, PER_THREAD, Call, Edge, Name, Span, Story
+from plugins.cuda.tests.tales import CONTEXTS, EVENTS, EXECS, GRAPHS, STREAMS, tale, tales
 
 from fencepath._engine.activities import CATEGORIES
 from fencepath._engine.edges import EdgeTable
 from fencepath.events import Category
-from fencepath.records import Flags
-from fencepath_cuda.events import StreamKind
-from fencepath_cuda.rules import RUNTIME_RULES, cuda_rules
+from fencepath.joins import Events
+from fencepath_cuda import model
+from fencepath_cuda.events import Direction
+from fencepath_cuda.links import Order, Waits
+from fencepath_cuda.operations import Operations
+from fencepath_cuda.rules import RUNTIME_RULES
 
-S1, S2, E1 = 0x5100, 0x5200, 0xE100
-RULES = [rule.name for rule in cuda_rules() if rule not in RUNTIME_RULES]
+S1, S2, E1, E2 = 0x5100, 0x5200, 0xE100, 0xE200
+RULES = (model.SUBMIT, *model.ORDERS, *model.WAITS)
+
+
+def op(number: int, maker: int = -1) -> Name:
+    return number, maker
 
 
 def finish(cause: int, effect: int, confidence: str = "bounded") -> Edge:
-    return Edge(cause, effect, "finish_finish", confidence)
+    return Edge(op(cause), (effect,), "finish_finish", confidence)
 
 
 def start(cause: int, effect: int, confidence: str = "bounded") -> Edge:
-    return Edge(cause, effect, "start_start", confidence)
+    return Edge(op(cause), op(effect), "finish_start", confidence)
+
+
+class TestSubmit:
+    def test_every_call_on_a_stream_that_did_not_fail_submits_one_operation(self) -> None:
+        story = Story()
+        launch = story.call("cuda.launch", 1, 2, stream=S1)
+        story.call("cuda.launch", 3, 4, stream=S1, result=719)
+        story.call("cuda.malloc", 5, 6)
+        alloc = story.call("cuda.malloc", 7, 8, stream=S1)
+        run = story.run()
+        assert run.edges("cuda.submit") == [
+            Edge((number,), op(number), "start_start", "bounded") for number in (launch, alloc)
+        ]
+        assert (run.label(launch), run.label(alloc)) == ("kernel", "allocation")
+
+    def test_a_kernel_is_called_by_the_name_that_its_handle_had(self) -> None:
+        story = Story()
+        for begin, name in ((1, "gemm"), (11, "softmax")):
+            story.call("cuda.module.kernel", begin, begin + 1, kernel=0x77, name=name)
+        story.call("cuda.module.kernel", 13, 14, kernel=0x88, of_kernel=0x77)
+        first = story.call("cuda.launch", 5, 6, stream=S1, kernel=0x77)
+        second = story.call("cuda.launch", 15, 16, stream=S1, kernel=0x88)
+        unnamed = story.call("cuda.launch", 17, 18, stream=S1, kernel=0x99)
+        other = story.call("cuda.launch", 19, 20, stream=S1, kernel=0x77, pid=2, tid=5)
+        run = story.run()
+        labels = [run.label(number) for number in (first, second, unnamed, other)]
+        assert labels == ["gemm", "softmax", "kernel", "kernel"]
 
 
 class TestStreamSynchronize:
@@ -77,14 +113,34 @@ class TestStreamSynchronize:
     def test_a_wait_that_never_came_back_is_explained(self) -> None:
         story = Story()
         launch = story.call("cuda.launch", 1, 2, stream=S1)
-        wait = story.call("cuda.stream.synchronize", 5, 900, stream=S1, flags=int(Flags.TASK | Flags.OPEN))
+        wait = story.call("cuda.stream.synchronize", 5, 900, stream=S1, flags=OPEN)
         assert story.run().edges("cuda.stream_synchronize") == [finish(launch, wait)]
 
-    def test_a_call_that_outlasts_the_wait_is_no_violation(self) -> None:
+    def test_a_call_that_outlasts_the_wait_may_be_waited_for(self) -> None:
         story = Story()
         launch = story.call("cuda.launch", 1, 50, stream=S1, tid=2)
         wait = story.call("cuda.stream.synchronize", 5, 20, stream=S1)
-        assert story.run().edges("cuda.stream_synchronize") == [start(launch, wait, "inferred")]
+        assert story.run().edges("cuda.stream_synchronize") == [finish(launch, wait, "inferred")]
+
+    def test_a_handle_may_have_been_given_to_another_stream_where_creations_were_lost(self) -> None:
+        story = Story()
+        launch = story.call("cuda.launch", 1, 2, stream=S1)
+        story.lose("cuda.stream.create", 5, 6)
+        wait = story.call("cuda.stream.synchronize", 10, 20, stream=S1)
+        assert story.run().edges("cuda.stream_synchronize") == [finish(launch, wait, "inferred")]
+
+
+class TestStreamQuery:
+    def test_a_stream_that_was_found_idle_had_finished(self) -> None:
+        story = Story()
+        last = story.call("cuda.launch", 1, 2, stream=S1)
+        story.call("cuda.stream.query", 3, 4, stream=S1, result=600)
+        query = story.call("cuda.stream.query", 5, 6, stream=S1)
+        story.call("cuda.launch", 7, 8, stream=S1)
+        story.call("cuda.stream.query", 9, 9, stream=S1, flags=OPEN)
+        run = story.run()
+        assert run.edges("cuda.stream_query") == [finish(last, query)]
+        assert run.counts("cuda.stream_query") == (0, 0)
 
 
 class TestContextSynchronize:
@@ -103,10 +159,10 @@ class TestContextSynchronize:
         first = story.call("cuda.context.synchronize", 3, 10)
         new = story.call("cuda.launch", 11, 12, stream=S2)
         second = story.call("cuda.context.synchronize", 13, 20)
-        third = story.call("cuda.context.synchronize", 21, 22)
+        story.call("cuda.context.synchronize", 21, 22)
         run = story.run()
         assert run.edges("cuda.context_synchronize") == [finish(old, first), finish(new, second)]
-        assert run.counts("cuda.context_synchronize") == (1, 0), third
+        assert run.counts("cuda.context_synchronize") == (1, 0)
 
 
 class TestEventSynchronize:
@@ -130,6 +186,37 @@ class TestEventSynchronize:
         assert run.edges("cuda.event_synchronize") == [finish(record, wait, "inferred")]
         assert run.counts("cuda.event_synchronize") == (0, 1)
 
+    def test_a_record_that_was_still_being_made_may_be_the_last_one(self) -> None:
+        story = Story()
+        story.call("cuda.event.record", 5, 30, event=E1, stream=S2, tid=2)
+        record = story.call("cuda.event.record", 12, 13, event=E1, stream=S1)
+        wait = story.call("cuda.event.synchronize", 40, 50, event=E1)
+        assert story.run().edges("cuda.event_synchronize") == [finish(record, wait, "inferred")]
+
+    @pytest.mark.parametrize("during", [False, True])
+    def test_a_record_of_a_whole_context_names_no_stream_and_counts(self, during: bool) -> None:
+        story = Story()
+        record = story.call("cuda.event.record", 5, 6, event=E1, stream=S2)
+        begin = 22 if during else 12
+        story.call("cuda.event.record", begin, begin + 1, event=E1, context_handle=0xC100, tid=2)
+        wait = story.call("cuda.event.synchronize", 20, 30, event=E1)
+        assert story.run().edges("cuda.event_synchronize") == [finish(record, wait, "inferred")]
+
+    def test_a_record_of_a_whole_context_that_was_over_before_does_not(self) -> None:
+        story = Story()
+        story.call("cuda.event.record", 1, 2, event=E1, context_handle=0xC100)
+        record = story.call("cuda.event.record", 5, 6, event=E1, stream=S2)
+        wait = story.call("cuda.event.synchronize", 20, 30, event=E1)
+        assert story.run().edges("cuda.event_synchronize") == [finish(record, wait)]
+
+    @pytest.mark.parametrize(("kind", "flags"), [("cuda.event.create", 4), ("cuda.event.export", 0)])
+    def test_another_process_may_record_a_shared_one(self, kind: str, flags: int) -> None:
+        story = Story()
+        story.call(kind, 1, 2, event=E1, event_flags=flags)
+        record = story.call("cuda.event.record", 5, 6, event=E1, stream=S2)
+        wait = story.call("cuda.event.synchronize", 20, 30, event=E1)
+        assert story.run().edges("cuda.event_synchronize") == [finish(record, wait, "inferred")]
+
     def test_records_of_an_older_event_with_the_handle_do_not_count(self) -> None:
         story = Story()
         story.call("cuda.event.record", 1, 2, event=E1, stream=S1)
@@ -141,18 +228,53 @@ class TestEventSynchronize:
         assert run.counts("cuda.event_synchronize") == (1, 0)
 
 
-class TestStreamWaitEvent:
-    def test_a_record_binds_what_next_goes_on_the_stream(self) -> None:
+class TestEventQuery:
+    def test_a_record_that_was_found_complete(self) -> None:
         story = Story()
         record = story.call("cuda.event.record", 1, 2, event=E1, stream=S1)
-        story.call("cuda.stream.wait_event", 3, 4, event=E1, stream=S2)
-        story.call("cuda.event.record", 5, 6, event=E1, stream=S1)
-        story.call("cuda.stream.wait_event", 7, 8, event=0xE200, stream=S2)
-        bound = story.call("cuda.launch", 9, 10, stream=S2)
-        story.call("cuda.launch", 11, 12, stream=S2)
+        story.call("cuda.event.query", 3, 4, event=E1, result=600)
+        query = story.call("cuda.event.query", 5, 6, event=E1)
+        story.call("cuda.event.query", 7, 8, event=E2)
         run = story.run()
-        assert run.edges("cuda.stream_wait_event") == [start(record, bound)]
+        assert run.edges("cuda.event_query") == [finish(record, query)]
+        assert run.counts("cuda.event_query") == (0, 0)
+
+    def test_a_time_between_two_is_known_when_both_are_complete(self) -> None:
+        story = Story()
+        first = story.call("cuda.event.record", 1, 2, event=E1, stream=S1)
+        second = story.call("cuda.event.record", 3, 4, event=E2, stream=S2)
+        elapsed = story.call("cuda.event.elapsed", 5, 6, event=E1, end_event_handle=E2)
+        story.call("cuda.event.elapsed", 7, 8, event=E1, end_event_handle=E2, result=600)
+        assert story.run().edges("cuda.event_query") == [finish(first, elapsed), finish(second, elapsed)]
+
+
+class TestStreamWaitEvent:
+    def test_a_record_holds_up_the_wait_that_was_put_on_the_stream(self) -> None:
+        story = Story()
+        record = story.call("cuda.event.record", 1, 2, event=E1, stream=S1)
+        wait = story.call("cuda.stream.wait_event", 3, 4, event=E1, stream=S2)
+        story.call("cuda.event.record", 5, 6, event=E1, stream=S1)
+        unbound = story.call("cuda.stream.wait_event", 7, 8, event=E2, stream=S2)
+        held = story.call("cuda.launch", 9, 10, stream=S2)
+        run = story.run()
+        assert run.edges("cuda.stream_wait_event") == [start(record, wait)]
         assert run.counts("cuda.stream_wait_event") == (1, 0)
+        assert start(wait, held) in run.edges("cuda.stream_order")
+        assert op(unbound) not in run.names
+
+    def test_a_wait_whose_call_had_not_come_back_may_mean_a_later_record(self) -> None:
+        story = Story()
+        record = story.call("cuda.event.record", 1, 2, event=E1, stream=S1)
+        wait = story.call("cuda.stream.wait_event", 3, 9, event=E1, stream=S2)
+        story.call("cuda.event.record", 5, 6, event=E1, stream=S1, tid=2)
+        assert story.run().edges("cuda.stream_wait_event") == [start(record, wait, "inferred")]
+
+    def test_a_lost_record_may_be_the_last_one(self) -> None:
+        story = Story()
+        record = story.call("cuda.event.record", 1, 2, event=E1, stream=S1)
+        story.lose("cuda.event.record", 2, 3)
+        wait = story.call("cuda.stream.wait_event", 5, 6, event=E1, stream=S2)
+        assert story.run().edges("cuda.stream_wait_event") == [start(record, wait, "inferred")]
 
 
 class TestStreamOrder:
@@ -165,9 +287,9 @@ class TestStreamOrder:
         third = story.call("cuda.launch", 12, stream=S1, tid=3)
         run = story.run()
         assert run.edges("cuda.stream_order") == [
-            start(first, second, "exact"),
+            start(first, second),
             start(second, overlapping, "inferred"),
-            start(overlapping, third, "exact"),
+            start(overlapping, third),
         ]
         assert run.counts("cuda.stream_order") == (0, 1)
 
@@ -178,7 +300,30 @@ class TestStreamOrder:
         story.call("cuda.stream.synchronize", 7, 8, stream=S2, tid=1)
         third = story.call("cuda.launch", 9, stream=S1, tid=2)
         run = story.run()
-        assert run.edges("cuda.stream_order") == [start(first, second, "inferred"), start(second, third, "exact")]
+        assert run.edges("cuda.stream_order") == [start(first, second, "inferred"), start(second, third)]
+
+    def test_a_launch_with_attributes_may_let_its_kernel_start_before_the_kernel_before_has_finished(self) -> None:
+        story = Story()
+        first = story.call("cuda.launch", 1, 2, stream=S1)
+        early = story.call("cuda.launch", 3, 4, stream=S1, attributes=1)
+        copy = story.call("cuda.memcpy.async", 5, 6, stream=S1)
+        after = story.call("cuda.launch", 7, 8, stream=S1, attributes=1)
+        run = story.run()
+        assert run.edges("cuda.stream_order") == [
+            start(first, early, "inferred"),
+            start(early, copy),
+            start(copy, after),
+        ]
+
+    @pytest.mark.parametrize(
+        ("kind", "confidence"), [("", "inferred"), ("cuda.stream.create", "inferred"), ("x", "bounded")]
+    )
+    def test_a_handle_may_be_another_streams_where_records_were_lost(self, kind: str, confidence: str) -> None:
+        story = Story()
+        first = story.call("cuda.launch", 1, 2, stream=S1)
+        story.lose(kind, 3, 4)
+        second = story.call("cuda.launch", 5, 6, stream=S1)
+        assert story.run().edges("cuda.stream_order") == [start(first, second, confidence)]
 
 
 class TestLegacyStream:
@@ -211,9 +356,10 @@ class TestLegacyStream:
         story.call("cuda.stream.create", 1, 2, stream=S1)
         launch = story.call("cuda.launch", 3, 4, stream=S1)
         wait = story.call("cuda.stream.synchronize", 5, 9, stream=LEGACY)
+        again = story.call("cuda.stream.synchronize", 10, 11, stream=LEGACY)
         run = story.run()
-        assert run.edges("cuda.legacy_stream") == [finish(launch, wait)]
-        assert run.counts("cuda.stream_synchronize") == (1, 0)
+        assert run.edges("cuda.legacy_wait") == [finish(launch, wait)], again
+        assert run.counts("cuda.stream_synchronize") == (2, 0)
 
     def test_an_operation_on_it_in_between_takes_the_edge(self) -> None:
         story = Story()
@@ -222,124 +368,45 @@ class TestLegacyStream:
         legacy = story.call("cuda.launch", 5, 6, stream=LEGACY)
         wait = story.call("cuda.stream.synchronize", 7, 9, stream=LEGACY)
         run = story.run()
-        assert [edge for edge in run.edges("cuda.legacy_stream") if edge.effect == wait] == []
+        assert run.edges("cuda.legacy_wait") == []
         assert run.edges("cuda.stream_synchronize") == [finish(legacy, wait)]
 
 
-class TestCapture:
-    def test_what_is_captured_does_not_run(self) -> None:
+class TestBlockingCopy:
+    def test_a_copy_to_the_host_is_done_when_it_returns_and_others_need_not_be(self) -> None:
         story = Story()
-        ran = story.call("cuda.launch", 1, 2, stream=S1)
-        story.call("cuda.graph.capture_begin", 3, 4, stream=S1)
-        story.call("cuda.launch", 5, 6, stream=S1)
-        other = story.call("cuda.launch", 7, 8, stream=S2)
-        story.call("cuda.graph.capture_end", 9, 10, stream=S1)
-        wait = story.call("cuda.stream.synchronize", 11, 12, stream=S1)
-        launched = story.call("cuda.graph.launch", 13, 14, stream=S1)
-        elsewhere = story.call("cuda.stream.synchronize", 15, 16, stream=S2)
-        run = story.run()
-        assert run.edges("cuda.stream_synchronize") == [finish(ran, wait), finish(other, elsewhere)]
-        assert run.edges("cuda.stream_order") == [start(ran, launched, "exact")]
-
-    def test_a_stream_that_joins_by_a_cuda_event_is_captured_too(self) -> None:
-        story = Story()
-        story.call("cuda.graph.capture_begin", 1, 2, stream=S1)
-        story.call("cuda.event.record", 3, 4, event=E1, stream=S1)
-        story.call("cuda.stream.wait_event", 5, 6, event=E1, stream=S2)
-        story.call("cuda.launch", 7, 8, stream=S2)
-        story.call("cuda.graph.capture_end", 9, 10, stream=S1)
-        after = story.call("cuda.launch", 11, 12, stream=S2)
-        wait = story.call("cuda.stream.synchronize", 13, 14, stream=S2)
-        run = story.run()
-        assert run.edges("cuda.stream_synchronize") == [finish(after, wait)]
-        assert run.edges("cuda.stream_wait_event") == []
-        assert run.edges("cuda.stream_order") == []
+        down = story.call("cuda.memcpy", 1, 9, stream=LEGACY, direction=int(Direction.DEVICE_TO_HOST))
+        story.call("cuda.memcpy", 11, 19, stream=LEGACY, direction=int(Direction.HOST_TO_DEVICE))
+        story.call("cuda.memcpy.async", 21, 29, stream=LEGACY, direction=int(Direction.DEVICE_TO_HOST))
+        story.call("cuda.memcpy", 31, stream=LEGACY, direction=int(Direction.DEVICE_TO_HOST))
+        assert story.run().edges("cuda.blocking_copy") == [finish(down, down)]
 
 
 class TestWalk:
-    def test_a_wait_is_followed_to_the_thread_that_submitted(self) -> None:
-        """Thread 2 records the CUDA event while thread 1 begins to wait for it: from then on the device is what takes time."""
+    def test_a_wait_is_named_by_what_it_waited_for(self) -> None:
+        """No path leads through work of which the times are not known: the wait stays the thread's own."""
         story = Story()
         story.call("cuda.launch", 1_000, 1_400, tid=2, stream=S1)
-        story.call("cuda.event.record", 1_500, 2_500, tid=2, stream=S1, event=E1)
+        story.call("cuda.event.record", 1_500, 1_600, tid=2, stream=S1, event=E1)
         story.call("cuda.event.synchronize", 2_000, 9_000, tid=1, event=E1)
         path, rules = story.run().walk("/1@?", 500, 9_000)
         told = [
             (int(begin), int(end), CATEGORIES[category], rules[rule] if rule >= 0 else "")
             for begin, end, category, rule in zip(path.begin, path.end, path.category, path.rule, strict=True)
         ]
-        assert told[-1] == (2_500, 9_000, Category.DEVICE_EXECUTION, "cuda.event_synchronize")
-        assert [row[:3] for row in told[:-1]] == [
-            (500, 1_000, Category.NOT_OBSERVED),
-            (1_000, 1_400, Category.API_CALL),
-            (1_400, 1_500, Category.NOT_OBSERVED),
-            (1_500, 2_500, Category.API_CALL),
+        assert told == [
+            (500, 2_000, Category.NOT_OBSERVED, ""),
+            (2_000, 9_000, Category.DEVICE_WAIT, "cuda.event_synchronize"),
         ]
 
-    def test_a_wait_for_what_was_submitted_before_is_device_wait(self) -> None:
+    def test_a_wait_of_which_nothing_is_known_has_no_rule(self) -> None:
         story = Story()
-        story.call("cuda.launch", 1_000, 1_400, stream=S1)
         story.call("cuda.stream.synchronize", 2_000, 9_000, stream=S1)
         path, _ = story.run().walk("/1@?", 2_000, 9_000)
-        assert [CATEGORIES[category] for category in path.category] == [Category.DEVICE_WAIT]
-
-
-WORK = ("cuda.launch", "cuda.memcpy", "cuda.malloc")
-EVENTS = ("cuda.event.record", "cuda.stream.wait_event")
-WAITS = ("cuda.stream.synchronize", "cuda.event.synchronize", "cuda.context.synchronize")
-CAPTURES = ("cuda.graph.capture_begin", "cuda.graph.capture_end")
-PLOTS = (
-    (*WORK, *EVENTS, *WAITS, *CAPTURES, "cuda.stream.create"),
-    ("cuda.launch", *EVENTS, *CAPTURES, "cuda.stream.synchronize"),
-    ("cuda.launch", "cuda.stream.create", "cuda.stream.synchronize"),
-    ("cuda.launch", "cuda.context.synchronize"),
-    ("cuda.launch", *EVENTS, "cuda.event.synchronize"),
-)
-"""Kinds that stories are made of: all, and those of one rule, so that what it is about comes up often."""
-
-LENGTHS = st.sampled_from((None, 0, 3, 10, 12, 20, 27, 40, 65))
-"""Calls begin 10 apart: some end within the next one, some just when it begins."""
-
-
-@st.composite
-def stories(draw: st.DrawFn) -> Story:
-    """Up to 24 calls of two processes with a few threads, streams and CUDA events; each begins at a time of its own."""
-    story = Story()
-    kinds = draw(st.sampled_from(PLOTS))
-    streams = draw(st.sampled_from(((S1, S1, S2, LEGACY, PER_THREAD), (S1, LEGACY), (S1, S2))))
-    for number in range(draw(st.integers(1, 24))):
-        kind = draw(st.sampled_from(kinds))
-        thread = draw(st.sampled_from((1, 1, 2, 3)))
-        begin, length = 10 * number + 1, draw(LENGTHS)
-        creates = kind == "cuda.stream.create"
-        story.call(
-            kind,
-            begin,
-            None if length is None else begin + length,
-            pid=1 + thread // 3,
-            tid=thread,
-            stream=0 if kind == "cuda.event.synchronize" else draw(st.sampled_from((S1, S2) if creates else streams)),
-            event=draw(st.sampled_from((E1, 0xE200))) if "event" in kind else 0,
-            result=draw(st.sampled_from((0, 0, 0, 0, 0, 1))),
-            **({"stream_flags": draw(st.sampled_from((0, 0, 1)))} if creates else {}),
+        assert ([CATEGORIES[category] for category in path.category], path.rule.tolist()) == (
+            [Category.DEVICE_WAIT],
+            [-1],
         )
-    return story
-
-
-@pytest.mark.parametrize("rule", RULES)
-@settings(max_examples=300, deadline=None)
-@given(stories())
-def test_every_story_has_the_edges_of_the_oracle(rule: str, story: Story) -> None:
-    assert story.run().edges(rule) == Oracle(story.calls).of(rule)
-
-
-@settings(deadline=None)
-@given(stories())
-def test_no_edge_goes_back_in_time(story: Story) -> None:
-    """As the engine sees it, with the bounds that it gives to calls recorded at entry."""
-    run = story.run()
-    edges = EdgeTable([(rule, batch) for rule in RULES for batch in run.batches_of(rule)], run.table, 0)
-    assert not edges.back.any()
 
 
 def test_runtime_calls_are_joined_to_the_driver_calls_inside_them() -> None:
@@ -348,51 +415,106 @@ def test_runtime_calls_are_joined_to_the_driver_calls_inside_them() -> None:
     assert all(rule.on == ("thread",) and rule.requires == ("cuda.runtime.call",) for rule in RUNTIME_RULES)
 
 
-CALLS = 250_000
-SHARES = {
-    "cuda.launch": 0.9,
-    "cuda.memcpy.async": 0.03,
-    "cuda.event.record": 0.03,
-    "cuda.stream.wait_event": 0.01,
-    "cuda.stream.synchronize": 0.01,
-    "cuda.event.synchronize": 0.01,
-    "cuda.context.synchronize": 0.01,
-}
+class Told(msgspec.Struct, frozen=True):
+    """All that is said of a story."""
+
+    edges: dict[str, list[Edge]]
+    counts: dict[str, tuple[int, int]]
+    spans: list[Span]
 
 
-@pytest.fixture(scope="module")
-def large() -> Run:
-    """Calls of 8 threads on 64 streams, one of them the legacy stream, with 100 CUDA events."""
-    random = np.random.default_rng(20)
-    kinds = random.choice(list(SHARES), CALLS, p=list(SHARES.values()))
-    stream = random.integers(0, 64, CALLS)
-    begin = np.arange(CALLS) * 1_000
-    columns = {
-        "begin_ns": begin,
-        "time_ns": begin + random.integers(1, 5_000, CALLS),
-        "tgid": np.ones(CALLS),
-        "tid": random.integers(1, 9, CALLS),
-        "flags": np.full(CALLS, int(Flags.TASK)),
-        "returned": np.ones(CALLS),
-        "stream_handle": np.where(stream == 0, LEGACY, S1 + stream),
-        "stream_kind": np.where(stream == 0, StreamKind.LEGACY, StreamKind.CREATED),
-        "event_handle": E1 + random.integers(0, 100, CALLS),
-        "number": np.arange(CALLS),
-    }
-    batches = {}
-    for kind in SHARES:
-        mine = np.flatnonzero(kinds == kind)
-        mine = mine[np.argsort(columns["time_ns"][mine])]
-        batches[kind] = batch_of(kind, {name: column[mine] for name, column in columns.items()})
-    created = {name: column[:64] for name, column in columns.items()} | {"stream_handle": S1 + np.arange(64)}
-    batches["cuda.stream.create"] = batch_of("cuda.stream.create", created)
-    return Run(batches)
+def told_by_model(story: Story) -> Told:
+    run = story.run()
+    edges = {rule: run.edges(rule) if rule in run.rules else [] for rule in RULES}
+    counts = {rule: run.counts(rule) if rule in run.rules else (0, 0) for rule in RULES}
+    return Told(edges, counts, run.spans())
+
+
+def told_by_oracle(story: Story) -> Told:
+    oracle = Oracle(story.calls, story.losses)
+    edges, counts = ({rule: of(rule) for rule in RULES} for of in (oracle.of, oracle.counts))
+    return Told(edges, counts, oracle.spans())  # type: ignore[arg-type]  # each is what its method returns
+
+
+def test_the_oracle_knows_all_rules() -> None:
+    assert sorted(ORACLE_RULES) == sorted(RULES)
+
+
+@settings(max_examples=600, deadline=None)
+@given(tales())
+def test_of_every_story_the_model_says_what_the_oracle_says(story: Story) -> None:
+    assert told_by_model(story) == told_by_oracle(story)
+
+
+@settings(max_examples=60, deadline=None)
+@given(tales())
+def test_no_edge_goes_back_in_time(story: Story) -> None:
+    run = story.run()
+    edges = EdgeTable([(rule, batch) for rule in RULES for batch in run.batches_of(rule)], run.table, 0)
+    assert not edges.back.any()
+
+
+@cache
+def fixed() -> list[tuple[Story, Told]]:
+    """Stories that are the same in every run, and the oracle's word on each."""
+    stories = [tale(seed, 30) for seed in range(150)]
+    return [(story, told_by_oracle(story)) for story in stories]
+
+
+def differs() -> bool:
+    """Whether the model says of one of the fixed stories what the oracle does not."""
+    return any(told_by_model(story) != told for story, told in fixed())
+
+
+def test_on_the_fixed_stories_they_agree() -> None:
+    assert not differs()
+
+
+def _no_order(events: Events, operations: Operations) -> Order:
+    del events, operations
+    nothing = np.empty(0, np.int64)
+    return Order(nothing, nothing, nothing.astype(np.bool_), (nothing, nothing))
+
+
+def _no_waits(kinds: tuple[str, ...]) -> Callable[[Events, Operations], Waits]:
+    nothing = np.empty(0, np.int64)
+    waits = Waits(nothing, nothing, nothing, nothing, nothing.astype(np.bool_), kinds, whole=True)
+    return lambda events, operations: waits
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_many_calls_take_little(rule: str, large: Run) -> None:
-    """Each rule by itself, with the operations made anew. A second is ten times what it takes on an idle machine."""
-    before = time.thread_time()
-    edges = large.batches_of(rule)
-    assert sum(len(batch.cause) for batch in edges) > 1_000
-    assert time.thread_time() - before < 1
+def test_a_rule_that_says_nothing_is_found_out(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if rule == model.SUBMIT:
+        monkeypatch.setattr(model.SubmitRule, "apply", lambda self, view: [])
+    elif rule in model.ORDERS:
+        monkeypatch.setitem(model.ORDERS, rule, _no_order)
+    else:
+        monkeypatch.setitem(model.WAITS, rule, _no_waits(("cuda.stream.query",)))
+    assert differs()
+
+
+@pytest.mark.parametrize(
+    ("column", "handles"),
+    [("stream", STREAMS), ("event", EVENTS), ("graph", GRAPHS), ("graph_exec", EXECS), ("context_handle", CONTEXTS)],
+)
+def test_two_handles_that_change_places_are_found_out(column: str, handles: tuple[int, ...]) -> None:
+    one, other = min(handles), max(handles)
+    swapped = {one: other, other: one}
+    assert any(told_by_model(_swap(story, column, swapped)) != told for story, told in fixed())
+
+
+def _swap(story: Story, column: str, swapped: dict[int, int]) -> Story:
+    """Exchange two handles in the second half of a story."""
+    changed = Story()
+    changed.losses = story.losses
+    half = len(story.calls) // 2
+    changed.calls = [_with(call, column, swapped) if call.number >= half else call for call in story.calls]
+    return changed
+
+
+def _with(call: Call, column: str, new: dict[int, int]) -> Call:
+    """Give a call another handle in a column."""
+    value = call.get(column) if column in call.more else int(getattr(call, column, 0))
+    if column in call.more:
+        return msgspec.structs.replace(call, more={**call.more, column: new.get(value, value)})
+    return msgspec.structs.replace(call, **{column: new[value]}) if value in new else call

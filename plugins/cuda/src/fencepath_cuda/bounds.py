@@ -16,7 +16,7 @@ from fencepath.entities import NO_ENTITY
 from fencepath.joins import Events
 from fencepath_cuda.links import Lost, Order, Waits, is_sure
 from fencepath_cuda.operations import Operations
-from fencepath_cuda.order import HANDLES, starts_early, sure_record
+from fencepath_cuda.order import HANDLES, sure_record
 from fencepath_cuda.ordered import Ints, Ordered, least_from, most_so_far
 from fencepath_cuda.rows import FOREVER, Mask, Rows
 
@@ -41,7 +41,7 @@ def bounds(
     """
     cause, effect = _between_items(operations, orders)
     latest = _latest(operations, cause, effect, _seen_finished(operations, waits))
-    earliest = _earliest(events, operations, cause, effect, _seen_unfinished(events, operations))
+    earliest = _earliest(operations, cause, effect, _seen_unfinished(events, operations))
     lost = Lost(events, *HANDLES)
     latest[lost.between(operations.items.begin, latest)] = FOREVER
     return earliest, latest
@@ -102,16 +102,19 @@ def _seen_unfinished(events: Events, operations: Operations) -> Ints:
     return unfinished
 
 
-def _earliest(events: Events, operations: Operations, cause: Ints, effect: Ints, unfinished: Ints) -> Ints:
-    """Pass on to what comes after until when things were seen unfinished."""
+def _earliest(operations: Operations, cause: Ints, effect: Ints, unfinished: Ints) -> Ints:
+    """Pass on to what comes after until when things were seen unfinished.
+
+    A kernel that may start before the one before it has finished starts no earlier than that, so this holds for it too. Where
+    handles were lost in between, the query itself was not sure.
+    """
     items = operations.items
     earliest = items.begin.copy()
     if np.array_equal(unfinished, earliest):
         return earliest
-    stream = Lost(events, *HANDLES).apart(items.stream, items.begin)
-    by_return = Ordered(stream, items.returned)
-    before = by_return.last(stream, items.begin, before=True)
-    has_before = (before >= 0) & ~starts_early(events, items.code, items.row)
+    by_return = Ordered(items.stream, items.returned)
+    before = by_return.last(items.stream, items.begin, before=True)
+    has_before = before >= 0
     for _ in range(MOST_ROUNDS):
         last = earliest.copy()
         until = np.maximum(unfinished, earliest)

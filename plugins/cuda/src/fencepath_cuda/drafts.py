@@ -18,6 +18,9 @@ ADDED = len(SUBMITTING)
 """Code of a node that was added by a call of its own, after those of the kinds that can be captured."""
 
 
+_NOTHING, _FIRST = np.empty(0, np.int64), np.zeros(1, np.int64)
+
+
 class Graph(msgspec.Struct, frozen=True):
     """What a graph does each time it is launched.
 
@@ -38,6 +41,11 @@ class Graph(msgspec.Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.code)
+
+    @classmethod
+    def one(cls, code: int, row: int) -> Graph:
+        """Make a graph of one node."""
+        return cls(np.array([code]), np.array([row]), _NOTHING, _NOTHING, _FIRST, _FIRST)
 
     @classmethod
     def of(cls, nodes: Iterable[tuple[int, int]], edges: Iterable[tuple[int, int]]) -> Graph:
@@ -78,7 +86,7 @@ def _topological(count: int, edges: list[tuple[int, int]]) -> list[int]:
     return place
 
 
-SINGLE = Graph.of([(-1, -1)], [])
+SINGLE = Graph.one(-1, -1)
 """Stands for an operation that is no graph, or a graph of which nothing is known."""
 
 

@@ -127,7 +127,7 @@ class Graphs:
             if known.number:
                 draft.since = min(draft.since, known.since)
                 return self.known[known.number]
-        return Graph.of([(code, place)], [])
+        return Graph.one(code, place)
 
     def _draft(self, batch: Batch, row: int, column: str = "graph") -> Draft | None:
         return self._drafts.get(_handle(batch, row, column))
@@ -154,7 +154,7 @@ class Graphs:
         before = draft.last_of(int(batch[f"dependency_{place}"][row]) for place in range(count))
         if child is not None:
             draft.since = min(draft.since, child.since)
-        node = child.freeze() if child is not None else Graph.of([(ADDED, row)], [])
+        node = child.freeze() if child is not None else Graph.one(ADDED, row)
         draft.add(node, before, int(batch["node"][row]))
 
     def _remove_node(self, batch: Batch, row: int, time_ns: int) -> None:

@@ -8,10 +8,11 @@ import numpy as np
 from fencepath.joins import Events
 from fencepath_cuda.events import StreamKind
 from fencepath_cuda.links import Lost, Order, Waits, is_sure
-from fencepath_cuda.operations import Operations, by_context, knows_context
+from fencepath_cuda.operations import Operations
 from fencepath_cuda.order import HANDLES, items_in_order
 from fencepath_cuda.ordered import Ints, Ordered
 from fencepath_cuda.pending import last_before_waits
+from fencepath_cuda.places import Places
 from fencepath_cuda.rows import FOREVER, Mask, Rows
 
 __all__ = ["legacy_order", "legacy_waits"]
@@ -30,8 +31,9 @@ def legacy_order(events: Events, operations: Operations) -> Order:
     """
     legacy = operations.items.stream_kind == StreamKind.LEGACY
     blocking, unknown = _blocking(events, operations.items)
-    cause, effect = _around_legacy(operations, legacy, blocking | unknown)
-    known = knows_context(events, operations.items) & ~unknown
+    places = Places(events)
+    cause, effect = _around_legacy(places, operations, legacy, blocking | unknown)
+    known = places.known(operations.items) & ~unknown
     known = known[cause] & known[effect]
     return items_in_order(events, operations, cause, effect, known)
 
@@ -45,15 +47,15 @@ def legacy_waits(events: Events, operations: Operations) -> Waits:
     kinds = ("cuda.stream.synchronize",)
     waits = Rows.read(events, *kinds)
     waits = waits.keep(waits.ok & (waits.stream_kind == StreamKind.LEGACY))
-    items = operations.items
+    items, places = operations.items, Places(events)
     blocking, _ = _blocking(events, items)
-    _, later = _neighbours(items, items.stream_kind == StreamKind.LEGACY)
+    _, later = _neighbours(places, items, items.stream_kind == StreamKind.LEGACY)
     until = np.minimum(operations.next_begin(), np.where(later >= 0, items.begin[later], FOREVER))
     chosen = np.flatnonzero(blocking)
-    last, wait = last_before_waits(items.keep(chosen), until[chosen], waits)
+    last, wait = last_before_waits(places, items.keep(chosen), until[chosen], waits)
     place, cause = operations.lasts(chosen[last])
     calls, of = waits.keep(wait[place]), items.keep(operations.item[cause])
-    sure = is_sure(of, calls) & knows_context(events, of) & knows_context(events, calls)
+    sure = is_sure(of, calls) & places.known(of) & places.known(calls)
     sure &= ~Lost(events, *HANDLES).between(of.begin, calls.begin)
     return Waits.of(cause, calls, sure, kinds, whole=True)
 
@@ -69,13 +71,13 @@ def _blocking(events: Events, items: Rows) -> tuple[Mask, Mask]:
     return blocking, is_created & ~known
 
 
-def _neighbours(items: Rows, legacy: Mask) -> tuple[Ints, Ints]:
+def _neighbours(places: Places, items: Rows, legacy: Mask) -> tuple[Ints, Ints]:
     """For each item, the legacy items of its context next before and after it, -1 for none."""
     which = np.flatnonzero(legacy)
     if not len(which):
         nothing = np.full(len(items), -1, np.int64)
         return nothing, nothing
-    context = by_context(items)
+    context = places.of(items)
     ordered = Ordered(context[which], items.begin[which])
     earlier = ordered.last(context, items.begin)
     later = ordered.first_after(context, items.begin)
@@ -83,10 +85,10 @@ def _neighbours(items: Rows, legacy: Mask) -> tuple[Ints, Ints]:
     return np.where(earlier >= 0, position[earlier], -1), np.where(later >= 0, position[later], -1)
 
 
-def _around_legacy(operations: Operations, legacy: Mask, others: Mask) -> tuple[Ints, Ints]:
+def _around_legacy(places: Places, operations: Operations, legacy: Mask, others: Mask) -> tuple[Ints, Ints]:
     """Pairs of items (cause, effect): last before a legacy item, to it; and it, to the first after it."""
     items = operations.items
-    earlier, later = _neighbours(items, legacy)
+    earlier, later = _neighbours(places, items, legacy)
     following = operations.next_begin()
     previous = np.append(-1, items.begin[:-1])[: len(items)]
     previous[operations.by_stream.first_of_key] = -1

@@ -89,11 +89,3 @@ class Lost:
         if not len(self._from):
             return np.zeros(len(begin), np.bool_)
         return np.asarray((at >= 0) & (self._reach[at] >= begin))
-
-    def apart(self, key: Ints, time: Ints) -> Ints:
-        """Return keys that are equal only where the given ones are and nothing may be missing between the times."""
-        if not len(self._from):
-            return key
-        at = np.searchsorted(self._from, time, "right")
-        within = (at > 0) & (self._reach[at - 1] >= time)
-        return np.where(within, -2 - np.arange(len(key)), key * (len(self._from) + 1) + at)

@@ -12,16 +12,15 @@ import msgspec
 import numpy as np
 
 from fencepath.entities import NO_ENTITY
-from fencepath.events import Batch, Column
 from fencepath.joins import Events
 from fencepath_cuda.captures import Captures
 from fencepath_cuda.drafts import ADDED
-from fencepath_cuda.events import NodeKind, StreamKind
+from fencepath_cuda.events import NodeKind
 from fencepath_cuda.graphs import Graphs
 from fencepath_cuda.ordered import Ints, Ordered, most_so_far, ranges
 from fencepath_cuda.rows import FOREVER, RECORD, SUBMITTING, SYNCHRONIZING, WAIT_EVENT, Mask, Rows
 
-__all__ = ["MOST_NODES", "Operations", "Records", "by_context", "knows_context"]
+__all__ = ["MOST_NODES", "Operations", "Records"]
 
 MOST_NODES = 2_000_000
 """Operations that launches of graphs become in all; launches beyond that stay one operation each."""
@@ -31,7 +30,6 @@ MOST_PAIRS = 4096
 INTERPROCESS = 4
 """CU_EVENT_INTERPROCESS of cuda.h."""
 
-_CONTEXTS = ("cuda.context.create", "cuda.context.set")
 _LAUNCH = SUBMITTING.index("cuda.graph.launch")
 _RECORD, _WAIT = SUBMITTING.index(RECORD), SUBMITTING.index(WAIT_EVENT)
 
@@ -230,34 +228,11 @@ class Operations:
         return begin[: len(self.items)]
 
 
-def by_context(rows: Rows) -> Ints:
-    """Return what stands for the context of each call: of one that is not known, for all such of its process."""
-    return np.where(rows.context != NO_ENTITY, rows.context, -2 - rows.process)
-
-
-def knows_context(events: Events, rows: Rows) -> Mask:
-    """Whether it is known which context each call was in. A process of which less than two are known is taken to have one.
-
-    A stream from before the recording is taken to belong to the context that its caller has, which is no more than likely.
-    """
-    owner = np.concatenate([events.batch(kind)["process"] for kind in _CONTEXTS])
-    handle = np.concatenate([_contexts_of(events.batch(kind)) for kind in _CONTEXTS])
-    named = handle != 0
-    owners = np.unique(np.stack([owner[named].astype(np.uint64), handle[named]]), axis=1)[0].astype(np.int64)
-    several = np.unique(owners[1:][owners[1:] == owners[:-1]])
-    made = np.isin(rows.stream, events.batch("cuda.stream.create")["stream"])
-    guessed = (rows.context == NO_ENTITY) | ((rows.stream_kind == StreamKind.CREATED) & ~made)
-    return np.asarray(~(np.isin(rows.process, several) & guessed))
-
-
-def _contexts_of(changes: Batch) -> Column:
-    """Handles of contexts that calls made or gave to a thread, 0 for none."""
-    done = changes["returned"] & (changes["result"] == 0)
-    return np.where(done, changes["context_handle"], 0).astype(np.uint64)
-
-
 def _shared(events: Events) -> Ints:
-    """CUDA events that another process may record, or that nodes of graphs were changed to record, or not to record."""
+    """CUDA events that another process may record, or that nodes of graphs were changed to record, or not to record.
+
+    One that was there before the recording is taken to be the process's own.
+    """
     creates, params, nodes = (
         events.batch(kind) for kind in ("cuda.event.create", "cuda.graph.params", "cuda.graph.node")
     )

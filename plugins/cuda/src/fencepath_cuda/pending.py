@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fencepath_cuda.operations import by_context
 from fencepath_cuda.ordered import Ints, ranges
+from fencepath_cuda.places import Places
 from fencepath_cuda.rows import Rows
 
 __all__ = ["last_before_waits"]
 
 
-def last_before_waits(items: Rows, until: Ints, waits: Rows) -> tuple[Ints, Ints]:
+def last_before_waits(places: Places, items: Rows, until: Ints, waits: Rows) -> tuple[Ints, Ints]:
     """Pairs (item, wait) of items with waits for everything in their context, by position.
 
     An item is paired with the waits that begin from its own begin to `until`, as long as no earlier wait had come back that
@@ -20,7 +20,7 @@ def last_before_waits(items: Rows, until: Ints, waits: Rows) -> tuple[Ints, Ints
     """
     found_items: list[Ints] = [np.empty(0, np.int64)]
     found_waits: list[Ints] = [np.empty(0, np.int64)]
-    of_item, of_wait = by_context(items), by_context(waits)
+    of_item, of_wait = places.of(items), places.of(waits)
     for context in np.unique(of_wait).tolist():
         mine = np.flatnonzero(of_wait == context)
         mine = mine[np.argsort(waits.begin[mine], kind="stable")]

@@ -10,10 +10,11 @@ from fencepath.entities import NO_ENTITY
 from fencepath.joins import Events
 from fencepath_cuda.events import Direction
 from fencepath_cuda.links import Lost, Waits, is_sure
-from fencepath_cuda.operations import Operations, knows_context
+from fencepath_cuda.operations import Operations
 from fencepath_cuda.order import HANDLES, sure_record
 from fencepath_cuda.ordered import Ints
 from fencepath_cuda.pending import last_before_waits
+from fencepath_cuda.places import Places
 from fencepath_cuda.rows import SUBMITTING, Mask, Rows
 
 __all__ = ["blocking_copies", "context_waits", "event_queries", "event_waits", "stream_queries", "stream_waits"]
@@ -75,9 +76,10 @@ def context_waits(events: Events, operations: Operations) -> Waits:
     kinds = ("cuda.context.synchronize",)
     waits = Rows.read(events, *kinds)
     waits = waits.keep(waits.ok & (waits.process != NO_ENTITY))
-    item, wait = last_before_waits(operations.items, operations.next_begin(), waits)
+    places = Places(events)
+    item, wait = last_before_waits(places, operations.items, operations.next_begin(), waits)
     unmatched = len(waits) - len(np.unique(wait))
-    sure = knows_context(events, operations.items)[item] & knows_context(events, waits)[wait]
+    sure = places.known(operations.items)[item] & places.known(waits)[wait]
     return _of_items(events, operations, item, waits.keep(wait), sure, kinds, unmatched)
 
 

@@ -90,7 +90,7 @@ class Bench:
         self._bare = made.enter_context(LoopCode({body: BODIES[body] for body in CLASSES}))
         self._process = made.enter_context(LoopProcess(self._code))
         self._unprobed = made.enter_context(LoopProcess(self._bare))
-        rings = Rings(total_bytes=16 << 20, classes=(128, 256))
+        rings = Rings(total_bytes=16 << 20, classes=(128, 256, 512))
         numbers = {kind: numbered.number(kind) for kind in layouts}
         self._shared = made.enter_context(Shared(numbers, rings=rings, self_tgid=0))
         self._shared.tgids.update(struct.pack("<I", self._process.pid), bytes(4))

@@ -227,7 +227,7 @@ def test_switches_of_a_thread_are_its_own() -> None:
     # The record is the leaving thread's; states are bits of TASK_* and 0 means preempted.
     assert (away["tid"] == process.pid).all()
     assert {int(s) for s in away["prev_state"]} <= {0, 1, 2, 16, 32, 64, 128, 256}
-    assert set(back["next_prio"]) == {120}
+    assert set(back["next_prio"]) == {120 + os.getpriority(os.PRIO_PROCESS, 0)}
 
 
 def test_text_in_an_array_is_cut_and_flagged_where_the_record_is_shorter(tmp_path: Path) -> None:

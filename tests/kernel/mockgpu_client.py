@@ -19,9 +19,10 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-__all__ = ["Fence", "Gpu", "Job", "Point", "Submitted", "truth"]
+__all__ = ["TRUTH", "Fence", "Gpu", "Job", "Point", "Submitted", "truth"]
 
 TRUTH = Path("/sys/kernel/debug/mockgpu/truth")
+"""The driver's own account."""
 _HANG = 1
 _SYNC_FILE = 1
 _WAIT_ALL, _WAIT_FOR_SUBMIT = 1, 2
@@ -190,9 +191,9 @@ def wait_sync_file(fd: int, timeout_s: float = 30.0) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
-def truth() -> list[Job]:
+def truth(path: Path = TRUTH) -> list[Job]:
     """Return every job since the driver was loaded, by number."""
-    return [_job(dict(word.split("=", 1) for word in line.split())) for line in TRUTH.read_text().splitlines()]
+    return [_job(dict(word.split("=", 1) for word in line.split())) for line in path.read_text().splitlines()]
 
 
 def _job(words: dict[str, str]) -> Job:

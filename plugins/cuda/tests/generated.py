@@ -150,11 +150,12 @@ class _Writer:
         self.add("graph_create", f"g{number}")
         for node in range(first, first + self.number(1, 5)):
             before = [f"n{other}" for other in range(first, node) if self.number(0, 1)]
-            kind = self.one_of(
-                "graph_kernel", "graph_kernel", "graph_empty", "graph_host", "graph_record", "graph_wait"
-            )
+            kinds = ["graph_kernel", "graph_kernel", "graph_empty", "graph_host", "graph_wait"]
+            # of two records of one CUDA event in a graph it is not known which is the last
+            kind = self.one_of(*kinds, *(["graph_record"] if node == first else []))
             more: list[str | int] = [1000 * self.number(1, 50)] if kind in ("graph_kernel", "graph_host") else []
-            more = [self.event()] if kind in ("graph_record", "graph_wait") else more
+            # nothing says which comes first where a graph records and waits for one CUDA event
+            more = ["e0"] if kind == "graph_record" else ["e1"] if kind == "graph_wait" else more
             self.add(kind, f"g{number}", f"n{node}", *more, *before)
             self._node = (node + 1) % 200
         self._make(number)

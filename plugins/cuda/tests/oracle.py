@@ -12,7 +12,6 @@ from plugins.cuda.tests.story import LEGACY, Call, Edge, Loss, Name, Span
 from fencepath_cuda.events import Direction, NodeKind
 
 BOUNDED, INFERRED = "bounded", "inferred"
-NOT_READY = 600
 INTERPROCESS = 4
 
 
@@ -40,7 +39,7 @@ class Item:
     def __init__(self, call: Call, names: Names, graphs: Graphs) -> None:
         self.call, self.stream, self.place = call, names.stream(call), names.place(call)
         launched = graphs.launched(call) if call.kind == "cuda.graph.launch" else None
-        self.graph = launched.graph if launched and launched.graph and launched.graph.nodes else None
+        self.graph = launched.graph if launched and launched.graph else None
         self.instance = launched.instance if launched else 0
         self.ops = [Op(self, node) for node in self.graph.nodes] if self.graph else [Op(self, None)]
 
@@ -75,7 +74,7 @@ class Oracle:
         captures = Captures(names)
         graphs = Graphs(names, captures)
         submitted = [call for call in names.of(*SUBMITTING) if call.ok and call.stream and not captures.of(call)]
-        self.items = [Item(call, names, graphs) for call in submitted]
+        self.items = [item for item in (Item(call, names, graphs) for call in submitted) if item.ops]
         unbound = [
             item for item in self.items if item.call.kind == WAIT_EVENT and not self._record(item.call, strict=True)
         ]
@@ -291,9 +290,9 @@ class Oracle:
 
     def spans(self) -> list[Span]:
         """Bounds of every operation, sorted."""
-        earliest, latest = self._earliest(), self._latest()
+        latest = self._latest()
         ops = ((op, item) for item in self.items for op in item.ops)
-        return sorted(Span(op.name, earliest[item], latest[item] if latest[item] < NEVER else -1) for op, item in ops)
+        return sorted(Span(op.name, item.call.begin, latest[item] if latest[item] < NEVER else -1) for op, item in ops)
 
     def _latest(self) -> dict[Item, int]:
         latest = dict.fromkeys(self.items, NEVER)
@@ -312,30 +311,6 @@ class Oracle:
                 break
         lost = [item for item in self.items if self.names.lost(item.call.begin, latest[item], *HANDLES)]
         return {**latest, **dict.fromkeys(lost, NEVER)}
-
-    def _earliest(self) -> dict[Item, int]:
-        earliest = {item: item.call.begin for item in self.items}
-        unfinished = self._unfinished()
-        pairs = [*self.pairs]
-        for effect in self.items:
-            begin = effect.call.begin
-            before = [item for item in self._on(effect.stream) if self.names.returned(item.call) < begin]
-            pairs += [(item, effect) for item in before]
-        while True:
-            last_round = dict(earliest)
-            for cause, effect in pairs:
-                earliest[effect] = max(earliest[effect], earliest[cause], unfinished.get(cause, 0))
-            if earliest == last_round:
-                return earliest
-
-    def _unfinished(self) -> dict[Item, int]:
-        """When a query last found each item unfinished."""
-        found: dict[Item, int] = {}
-        for query in self.names.of("cuda.event.query"):
-            record = self._record(query) if query.returned and query.result == NOT_READY else None
-            if record and not record.node and self._is_sure_record(record, query, query, query.end):
-                found[record.item] = max(found.get(record.item, 0), query.begin)
-        return found
 
 
 _ORDERS = {

@@ -128,7 +128,7 @@ def test_what_is_called_all_the_time_and_says_nothing_is_not_there() -> None:
     }  # fmt: skip
     assert hot <= EXPORTED | RUNTIME_EXPORTED
     assert not hot & symbols
-    queries = {"cuStreamQuery", "cuEventQuery", "cuStreamIsCapturing", "cuStreamGetCaptureInfo", "cuGetProcAddress_v2"}
+    queries = {"cuStreamQuery", "cuEventQuery", "cuStreamIsCapturing", "cuStreamGetCaptureInfo"}
     assert not queries & {function.name for function in TABLE.selected("launch")}
 
 

@@ -24,7 +24,7 @@ def test_it_is_installed_and_loads() -> None:
     assert set(registry.plugins["cuda"].kinds) == {*TABLE.kinds, "cuda.operation"}
 
 
-@pytest.mark.parametrize(("detail", "kinds"), [("sync", 22), ("launch", 48), ("full", 54)])
+@pytest.mark.parametrize(("detail", "kinds"), [("sync", 22), ("launch", 49), ("full", 54)])
 def test_it_asks_for_its_functions_and_nothing_of_the_kernel(tmp_path: Path, detail: Detail, kinds: int) -> None:
     plugin = load_plugins().plugins["cuda"]
     system = System.from_formats(tmp_path, platform.machine(), detail)

@@ -106,12 +106,16 @@ def _in_truth(ops: dict[OpKey, Op], key: dict[int, OpKey], cause: OpKey, effect:
     return False
 
 
+WAITING = ("cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize", "cuMemcpyDtoH_v2")
+"""Calls that always wait. Whether another copy does depends on what memory it is of, so nothing is said of them."""
+
+
 def check_waits(one: Compared, ops: dict[OpKey, Op], said: str) -> None:
     """Each call that waited is joined to what it waited for; what is left out had been over before it began."""
     key = {op.id: name for name, op in ops.items()}
     over: set[OpKey] = set()
     for call in one.truth.calls:
-        if not call.waited_for or call.result:
+        if not call.waited_for or call.result or not call.name.startswith(WAITING):
             continue
         waited = {key[op] for op in call.waited_for if op in key}
         found = {edge.cause for edge in one.edges if edge.effect == call.number}

@@ -44,6 +44,8 @@ def _kinds(plugin: LoadedPlugin, maker: Derived) -> Iterator[str]:
 def _made(plugin: LoadedPlugin, maker: Derived, events: EngineEvents, loaded: Loaded) -> list[Batch]:
     batches = list(maker.derive(events, loaded.entities))
     allowed = set(_kinds(plugin, maker))
+    if len({batch.kind for batch in batches}) != len(batches):
+        raise ValueError("two batches of one kind were derived; make them one")
     for batch in batches:
         if batch.kind not in allowed:
             raise ValueError(f"{batch.kind} is no derived kind of the layer {plugin.name}")

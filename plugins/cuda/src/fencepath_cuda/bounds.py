@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """When each item ran at the earliest and at the latest, by what its calls, waits and queries say.
 
-An item starts no earlier than its call began, nor than what it had to wait for was still seen unfinished; it has ended when
-a call that waited for it, or for what had to wait for it, came back. Only what is sure counts, so that a bound that is
-stated always holds. How long things take on the device is not known, so items that wait for one another share bounds.
+An item starts no earlier than its call began; it has ended when a call that waited for it, or for what had to wait for it,
+came back. Only what is sure counts, so that a bound that is stated always holds. How long things take on the device is not
+known, so items that wait for one another share bounds. That a query found something unfinished gives no bound: the device
+makes an end known a little after it.
 """
 
 from __future__ import annotations
@@ -12,18 +13,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fencepath.entities import NO_ENTITY
 from fencepath.joins import Events
-from fencepath_cuda.links import Lost, Order, Waits, is_sure
+from fencepath_cuda.links import Lost, Order, Waits
 from fencepath_cuda.operations import Operations
-from fencepath_cuda.order import HANDLES, sure_record
-from fencepath_cuda.ordered import Ints, Ordered, least_from, most_so_far
-from fencepath_cuda.rows import FOREVER, Mask, Rows
+from fencepath_cuda.order import HANDLES
+from fencepath_cuda.ordered import Ints, least_from
+from fencepath_cuda.rows import FOREVER, Mask
 
 __all__ = ["bounds"]
 
-NOT_READY = 600
-"""CUDA_ERROR_NOT_READY of cuda.h: what was asked after has not finished."""
 MOST_ROUNDS = 32
 """How often bounds are passed on between streams; beyond that they would become tighter, but are right as they are."""
 
@@ -41,10 +39,9 @@ def bounds(
     """
     cause, effect = _between_items(operations, orders)
     latest = _latest(operations, cause, effect, _seen_finished(operations, waits))
-    earliest = _earliest(operations, cause, effect, _seen_unfinished(events, operations))
     lost = Lost(events, *HANDLES)
     latest[lost.between(operations.items.begin, latest)] = FOREVER
-    return earliest, latest
+    return operations.items.begin, latest
 
 
 def _between_items(operations: Operations, orders: Sequence[Order]) -> tuple[Ints, Ints]:
@@ -81,46 +78,3 @@ def _latest(operations: Operations, cause: Ints, effect: Ints, latest: Ints) -> 
         if np.array_equal(before, latest):
             break
     return latest
-
-
-def _seen_unfinished(events: Events, operations: Operations) -> Ints:
-    """The latest time at which a query surely found each item unfinished; its begin where none did.
-
-    Only of CUDA events: what a stream that is not idle has not finished may be something that was not recorded.
-    """
-    unfinished = operations.items.begin.copy()
-    queries = Rows.read(events, "cuda.event.query")
-    queries = queries.keep((queries.result == NOT_READY) & (queries.event != NO_ENTITY))
-    at = operations.records.before(queries.event, queries.begin)
-    queries, at = queries.keep(at >= 0), at[at >= 0]
-    item = operations.records.item[at]
-    sure = sure_record(events, operations, at, queries.event, queries.end) & is_sure(
-        operations.items.keep(item), queries
-    )
-    sure &= _is_end(operations, operations.records.operation[at])
-    np.maximum.at(unfinished, item[sure], queries.begin[sure])
-    return unfinished
-
-
-def _earliest(operations: Operations, cause: Ints, effect: Ints, unfinished: Ints) -> Ints:
-    """Pass on to what comes after until when things were seen unfinished.
-
-    A kernel that may start before the one before it has finished starts no earlier than that, so this holds for it too. Where
-    handles were lost in between, the query itself was not sure.
-    """
-    items = operations.items
-    earliest = items.begin.copy()
-    if np.array_equal(unfinished, earliest):
-        return earliest
-    by_return = Ordered(items.stream, items.returned)
-    before = by_return.last(items.stream, items.begin, before=True)
-    has_before = before >= 0
-    for _ in range(MOST_ROUNDS):
-        last = earliest.copy()
-        until = np.maximum(unfinished, earliest)
-        most = most_so_far(until[by_return.order], by_return.first_of_key)
-        earliest[has_before] = np.maximum(earliest[has_before], most[before[has_before]])
-        np.maximum.at(earliest, effect, until[cause])
-        if np.array_equal(last, earliest):
-            break
-    return earliest

@@ -196,9 +196,6 @@ class Graphs:
         self._execs[key].append(_NONE)
 
     def _number(self, graph: Graph) -> int:
-        """Number of a graph; an empty one does nothing and is one operation like another."""
-        if not len(graph):
-            return 0
         number = self._numbers.get(id(graph))
         if number is None:
             number = self._numbers[id(graph)] = len(self.known)

@@ -97,6 +97,8 @@ class Operations:
         self.captured = int(np.count_nonzero(~run))
         rows = rows.keep(run) if self.captured else rows
         graph, cut = self._graphs_of(rows)
+        empty = np.array([not len(known) for known in self.graphs.known])[graph]
+        rows, graph = (rows.keep(~empty), graph[~empty]) if empty.any() else (rows, graph)
         unfollowed = [self._events_of(events, number, _RECORD) for number in cut]
         bound = self._bound(events, rows, graph)
         self.unbound = int(np.count_nonzero(~bound))

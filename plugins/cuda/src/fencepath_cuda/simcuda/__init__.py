@@ -13,6 +13,8 @@ Environment of a program that uses it:
     SIMCUDA_FAIL: ``FUNCTION:RESULT:N[+]``, comma-separated: the Nth call (and all later) fails with RESULT.
     SIMCUDA_COPY_GBPS: bandwidth of the simulated bus, 16 if unset.
     SIMCUDA_DEVICES: number of simulated devices, 2 if unset.
+    SIMCUDA_BACKEND: ``mockgpu`` makes each operation a job of the mock GPU driver of ``tests/kernel``, which must be loaded, and
+        each blocking wait a wait in the kernel.
 
 Instructions at the functions' first byte, which set what a uprobe costs (x86-64): ``push %rbp`` nearly everywhere, as in
 NVIDIA's; ``endbr64`` and then the push in ``cuEvent*`` and ``cuStreamWaitEvent*``; ``nop`` in ``cuMemHostAlloc``; and,
@@ -38,7 +40,7 @@ from fencepath.errors import MachineError
 
 __all__ = ["SimCuda", "build"]
 
-_DEVICE = ("truth", "line", "handles", "op", "wait", "value", "stream", "event", "copy", "launch")
+_DEVICE = ("truth", "line", "handles", "op", "wait", "value", "stream", "event", "copy", "launch", "mockgpu")
 _DRIVER = (*_DEVICE, "driver", "context", "module", "memory", "pool", "capture", "graph", "node", "unroll", "exec")
 _RUNTIME = ("runtime", "runtime_kernel", "runtime_memory", "runtime_stream", "runtime_graph")
 _PROGRAM = ("program", "program_text", "program_run", "program_steps")
@@ -80,6 +82,7 @@ class SimCuda:
         wait: Literal["block", "spin", "yield"] | None = None,
         fail: str | None = None,
         devices: int | None = None,
+        backend: Literal["mockgpu"] | None = None,
         base: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
         """Return the environment for a program that is to find this library and no other.
@@ -89,14 +92,15 @@ class SimCuda:
             wait: SIMCUDA_WAIT.
             fail: SIMCUDA_FAIL.
             devices: SIMCUDA_DEVICES.
+            backend: SIMCUDA_BACKEND.
             base: what to start from, this process's environment if None. Its own SIMCUDA variables are dropped.
         """
         own = os.environ if base is None else base
         result = {name: value for name, value in own.items() if not name.startswith("SIMCUDA_")}
         paths = [str(self.folder), *filter(None, [result.get("LD_LIBRARY_PATH")])]
         result["LD_LIBRARY_PATH"] = ":".join(paths)
-        asked = {"SIMCUDA_TRUTH": truth, "SIMCUDA_WAIT": wait, "SIMCUDA_FAIL": fail, "SIMCUDA_DEVICES": devices}
-        return result | {name: str(value) for name, value in asked.items() if value is not None}
+        asked = {"TRUTH": truth, "WAIT": wait, "FAIL": fail, "DEVICES": devices, "BACKEND": backend}
+        return result | {f"SIMCUDA_{name}": str(value) for name, value in asked.items() if value is not None}
 
 
 def build(folder: Path, *, flags: Sequence[str] = ()) -> SimCuda:

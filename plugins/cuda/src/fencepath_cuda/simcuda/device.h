@@ -35,6 +35,7 @@ struct capture;
 struct context;
 struct event;
 struct graph;
+struct job;
 struct node;
 struct op;
 struct stream;
@@ -78,6 +79,7 @@ struct lane {
 	bool closing;
 	atomic_int waiters;
 	struct op *head, *tail; /* submitted, not begun */
+	unsigned number; /* from 0, in the order in which they were opened */
 	char name[16];
 };
 
@@ -89,6 +91,7 @@ struct op {
 	struct lane *lane;     /* runs on */
 	struct op *next;
 	struct op *wrote; /* what wrote the value it waited for */
+	_Atomic(struct job *) job; /* backend.h; NULL as long as there is none */
 	struct work work;
 	struct origin origin;
 	size_t edge_count;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
+#include "backend.h"
 #include "simcuda_tables.h"
 
 #define MAX_DEVICES 8
@@ -54,6 +54,8 @@ static CUresult init(struct call *call, unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (forked)
 		return CUDA_ERROR_NOT_INITIALIZED;
+	if (backend_on && !initialized && !backend_open())
+		return CUDA_ERROR_NO_DEVICE;
 	initialized = true;
 	return CUDA_SUCCESS;
 }

@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include "device.h"
+#include "backend.h"
 
 #define DOZE_NS 100000
 #define DOZES 20 /* without work, before the thread sleeps until it is woken */
@@ -43,8 +43,11 @@ struct op *op_get(struct op *op)
 
 void op_put(struct op *op)
 {
-	if (op && atomic_fetch_sub(&op->references, 1) == 1)
-		free(op);
+	if (!op || atomic_fetch_sub(&op->references, 1) != 1)
+		return;
+	if (backend_on)
+		backend_forget(op);
+	free(op);
 }
 
 bool op_done(const struct op *op)
@@ -89,6 +92,8 @@ struct op *op_submit(struct stream *stream, struct lane *lane, const struct work
 		lane->head = op;
 	lane->tail = op;
 	op->submit_ns = now_ns();
+	if (backend_on && backend_takes(op))
+		backend_submit(op);
 	if (lane->rest == ASLEEP || (lane->rest == DOZING && work->kind == HOST_FUNC))
 		pthread_cond_signal(&lane->work);
 	return op;
@@ -137,6 +142,8 @@ static void write_truth(const struct op *op)
 	line_u64(&line, "start_ns", op->start_ns);
 	line_u64(&line, "end_ns", op->end_ns);
 	line_u64(&line, "done_ns", op->done_ns);
+	if (backend_on)
+		backend_write(&line, op);
 	line_raw(&line, ",\"after\":[");
 	for (size_t i = 0; i < op->edge_count; i++)
 		line_edge(&line, i == 0, op->edges[i].op->id, op->edges[i].why);
@@ -222,7 +229,7 @@ static void make_known(struct op *op)
 	}
 }
 
-static void run(struct op *op)
+static void run_here(struct op *op)
 {
 	wait_for_edges(op);
 	op->end_ns = op->start_ns + op->work.duration_ns;
@@ -232,6 +239,28 @@ static void run(struct op *op)
 		sleep_until(op->end_ns);
 		op->done_ns = now_ns();
 	}
+}
+
+/* The driver's device takes the time; what comes of it is done here. */
+static void run_below(struct op *op)
+{
+	backend_wait(op);
+	wait_for_edges(op);
+	if (!atomic_load(&op->job)) {
+		backend_submit(op);
+		backend_wait(op);
+	}
+	op->end_ns = backend_end_ns(op);
+	act(op);
+	op->done_ns = now_ns();
+}
+
+static void run(struct op *op)
+{
+	if (backend_on)
+		run_below(op);
+	else
+		run_here(op);
 	/* Before it is made known, so that a program which then ends has all of it in its truth. */
 	if (truth_on())
 		write_truth(op);
@@ -272,8 +301,10 @@ static void *lane_main(void *argument)
 
 	prctl(PR_SET_NAME, lane->name);
 	prctl(PR_SET_TIMERSLACK, 1);
-	/* A device does not compete with its host for a CPU. Where this is not allowed it does, and done_ns says how much. */
-	pthread_setschedparam(pthread_self(), SCHED_FIFO, &(struct sched_param){.sched_priority = 1});
+	/* A device does not compete with its host for a CPU. Where this is not allowed it does, and done_ns says how much. With a
+	 * driver below, a lane is no device, and those that wait for it must not be kept from running. */
+	if (!backend_on)
+		pthread_setschedparam(pthread_self(), SCHED_FIFO, &(struct sched_param){.sched_priority = 1});
 	while ((op = next_ops(lane)))
 		while (op) {
 			struct op *next = op->next;
@@ -287,9 +318,11 @@ static void *lane_main(void *argument)
 
 void lane_open(struct lane *lane)
 {
+	static unsigned count;
 	pthread_condattr_t monotonic;
 	pthread_t thread;
 
+	lane->number = count++;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&lane->work, &monotonic);

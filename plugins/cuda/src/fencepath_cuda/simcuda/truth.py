@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Call", "Edge", "Note", "Op", "Truth", "read_truth"]
+__all__ = ["Call", "Edge", "Job", "Note", "Op", "Truth", "read_truth"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +68,27 @@ class Edge:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What an operation was for the mock GPU driver (``SIMCUDA_BACKEND=mockgpu``).
+
+    Attributes:
+        gpu: number of the device.
+        ring: number of its ring.
+        number: in the driver's own account, as those in `gathering`.
+        context: of its finished fence.
+        seqno: likewise.
+        gathering: empty jobs that made several dependencies into one, as the driver takes two at most.
+    """
+
+    gpu: int
+    ring: int
+    number: int
+    context: int
+    seqno: int
+    gathering: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Op:
     """One operation on the simulated device.
 
@@ -92,6 +113,9 @@ class Op:
         end_ns: when the device ended it.
         done_ns: when a waiter could first see that; the difference is the simulated device's own delay.
         after: what it had to wait for.
+        job: what it was for the driver below, None without one. Then the device's own times are in that driver's account:
+            `start_ns` is when the operation could have begun, and `end_ns` the time of its finished fence, but for host functions
+            and waits for values.
     """
 
     id: int
@@ -112,6 +136,7 @@ class Op:
     end_ns: int
     done_ns: int
     after: tuple[Edge, ...]
+    job: Job | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,6 +250,19 @@ def _op(line: dict[str, Any]) -> Op:
         end_ns=line["end_ns"],
         done_ns=line["done_ns"],
         after=tuple(Edge(op=op, why=why) for op, why in line["after"]),
+        job=_job(line) if "job" in line else None,
+    )
+
+
+def _job(line: dict[str, Any]) -> Job:
+    context, seqno = line["fence"]
+    return Job(
+        gpu=line["gpu"],
+        ring=line["ring"],
+        number=line["job"],
+        context=context,
+        seqno=seqno,
+        gathering=tuple(line.get("gathering", ())),
     )
 
 

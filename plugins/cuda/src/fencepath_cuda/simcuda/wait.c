@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
+#include "backend.h"
 
 static void wake(struct lane *lane)
 {
@@ -41,11 +41,23 @@ static void op_poll(struct op *op, bool yield)
 	}
 }
 
+/* The thread sleeps in the driver. What the lane has left to do then is little, and is waited for without sleeping: it is the
+ * driver's fence that wakes who waits. */
+static void op_block_below(struct op *op)
+{
+	if (backend_wait(op))
+		op_poll(op, true);
+	else
+		op_block(op);
+}
+
 void op_wait(struct op *op, enum wait_mode mode)
 {
 	if (op_done(op))
 		return;
-	if (mode == WAIT_BLOCK)
+	if (mode == WAIT_BLOCK && backend_on)
+		op_block_below(op);
+	else if (mode == WAIT_BLOCK)
 		op_block(op);
 	else
 		op_poll(op, mode == WAIT_YIELD);

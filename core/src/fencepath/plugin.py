@@ -122,10 +122,14 @@ class TracepointProbe(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         record: says which event it is, by what is there.
         program: C function of the source; "" means the generated program that copies the record's fields.
+        raw: attach to the tracepoint itself and not to its record: `ctx` then holds the tracepoint's arguments, one u64 each
+            (``FP_RAW_ARGUMENT``), and the accessors of `record` are of no use. For events that come in interrupts: the
+            kernel skips a program on a record where it interrupts another one, and this one it does not. Needs `program`.
     """
 
     record: TracepointRecord
     program: str = ""
+    raw: bool = False
 
 
 class SyscallProbes(msgspec.Struct, frozen=True, kw_only=True):

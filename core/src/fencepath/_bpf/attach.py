@@ -26,6 +26,7 @@ __all__ = [
     "FORCE_VARIABLE",
     "Link",
     "UprobeMethod",
+    "attach_raw_tracepoint",
     "attach_tracepoint",
     "attach_uprobe",
     "attach_uprobe_multi",
@@ -208,6 +209,22 @@ def attach_tracepoint(fd: int, group: str, event: str) -> Link:
     return Link(probe, [_attempt(probe, lambda: _link_tracepoint(fd, number), _tracepoint_message)])
 
 
+def attach_raw_tracepoint(fd: int, event: str) -> Link:
+    """Attach a program to a tracepoint itself and not to its record, for every process and CPU.
+
+    The kernel runs it also where it interrupts another program of a tracepoint's record, and skips only a program that is
+    interrupted by itself.
+
+    Args:
+        fd: a program of type RAW_TRACEPOINT.
+        event: such as ``sched_switch``; tracepoints of modules are found by their names alone.
+
+    Raises:
+        AttachError: if there is no such tracepoint, or the kernel refuses.
+    """
+    return Link(event, [_attempt(event, lambda: bpf.raw_tracepoint_open(fd, event), _raw_tracepoint_message)])
+
+
 def tracefs() -> Path:
     """Return where tracefs is mounted.
 
@@ -306,6 +323,14 @@ def _uprobe_message(error: OSError) -> str:
         return "no such file; it may have been replaced: look it up again in the process's maps"
     if error.errno == errno.EINVAL:
         return "the kernel takes no probe there; check that the offset is in the file and begins an instruction"
+    return error.strerror or str(error)
+
+
+def _raw_tracepoint_message(error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return "this kernel has no such tracepoint"
+    if error.errno == errno.EINVAL:
+        return "the kernel refuses this program; it may read more arguments than the tracepoint has"
     return error.strerror or str(error)
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "prog_recursion_misses",
     "prog_run",
     "raise_file_limit",
+    "raw_tracepoint_open",
 ]
 
 ENOTSUPP = 524
@@ -62,6 +63,7 @@ class _Command(enum.IntEnum):
     PROG_LOAD = 5
     PROG_TEST_RUN = 10
     OBJ_GET_INFO_BY_FD = 15
+    RAW_TRACEPOINT_OPEN = 17
     MAP_LOOKUP_BATCH = 24
     LINK_CREATE = 28
 
@@ -296,6 +298,12 @@ def prog_recursion_misses(fd: int) -> int:
     _bpf(_Command.OBJ_GET_INFO_BY_FD, _attributes("IIQ", fd, len(info), ctypes.addressof(info)))
     misses: int = struct.unpack_from("=Q", info.raw, 208)[0]
     return misses
+
+
+def raw_tracepoint_open(program: int, name: str) -> int:
+    """Attach a program of type RAW_TRACEPOINT to a tracepoint by its name and return the link."""
+    text = ctypes.create_string_buffer(name.encode())
+    return _bpf(_Command.RAW_TRACEPOINT_OPEN, _attributes("QI", ctypes.addressof(text), program))
 
 
 def link_create_perf_event(program: int, event: int, cookie: int) -> int:

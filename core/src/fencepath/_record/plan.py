@@ -23,10 +23,14 @@ DETAILS: tuple[Detail, ...] = ("sync", "launch", "full")
 
 
 class PlannedProgram(msgspec.Struct, frozen=True):
-    """A BPF function and the tracepoint it is attached to; the name is "" for the generated program."""
+    """A BPF function and the tracepoint it is attached to; the name is "" for the generated program.
+
+    `raw`: it is attached to the tracepoint itself, and not to its record.
+    """
 
     program: str
     resolved: Resolved
+    raw: bool = False
 
 
 class PlannedSet(msgspec.Struct, frozen=True):
@@ -171,7 +175,7 @@ def resolve_alternative(
             resolved = probe.record.resolve(system.tracepoints)
             if isinstance(resolved, Missing):
                 return str(resolved)
-            programs.append(PlannedProgram(probe.program, resolved))
+            programs.append(PlannedProgram(probe.program, resolved, probe.raw))
             if not probe.program:
                 layouts[probe.record.kind] = probe.record.layout
     accessors = [planned.resolved for planned in programs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fencepath._bpf.attach import Link, attach_tracepoint, close_links
+from fencepath._bpf.attach import Link, attach_raw_tracepoint, attach_tracepoint, close_links
 from fencepath._bpf.compiler import BpfObject
 from fencepath._bpf.sys import ProgramType
 from fencepath._record.plan import PlannedSet
@@ -57,8 +57,13 @@ class LoadedSet:
         """
         for planned in self.planned.programs:
             function = planned.program or program_name(planned.resolved)
-            fd = self.bpf.load(function, ProgramType.TRACEPOINT)
-            self.links.append(attach_tracepoint(fd, planned.resolved.format.group, planned.resolved.format.event))
+            event = planned.resolved.format
+            if planned.raw:
+                raw = self.bpf.load(function, ProgramType.RAW_TRACEPOINT)
+                self.links.append(attach_raw_tracepoint(raw, event.event))
+            else:
+                fd = self.bpf.load(function, ProgramType.TRACEPOINT)
+                self.links.append(attach_tracepoint(fd, event.group, event.event))
 
     def detach(self) -> None:
         """Take all attachments away; records in the rings stay."""

@@ -73,6 +73,17 @@ static __always_inline void fp_lost(u32 kind, u32 stage) {
         __sync_fetch_and_add(&counts[(kind & (FP_ROWS - 1)) * FP_STAGES + stage], 1);
 }
 
+/*
+ * Argument of a raw tracepoint, by number. In assembly because the verifier refuses a context pointer that was moved, and
+ * a compiler is free to move it when it merges two loads.
+ */
+#define FP_RAW_ARGUMENT(ctx, number)                                                                                   \
+    ({                                                                                                                 \
+        u64 fp_raw_v;                                                                                                  \
+        asm volatile("%0 = *(u64 *)(%1 + %2)" : "=r"(fp_raw_v) : "r"(ctx), "i"(8 * (number)));                         \
+        fp_raw_v;                                                                                                      \
+    })
+
 /* Fill in a header for the current task, at this time. flags has FP_TASK if this runs in task context. */
 static __always_inline void fp_fill(struct fp_header *h, u16 kind, u32 flags) {
     u64 id = bpf_get_current_pid_tgid();

@@ -70,13 +70,13 @@ def _load_programs(planned: PlannedSet, defines: dict[str, str | int]) -> int:
 
     loaded = load_set(planned, defines, "full")
     try:
-        names = [program.program or program_name(program.resolved) for program in planned.programs]
-        for name in names:
-            loaded.bpf.load(name, ProgramType.TRACEPOINT)
+        for program in planned.programs:
+            kind = ProgramType.RAW_TRACEPOINT if program.raw else ProgramType.TRACEPOINT
+            loaded.bpf.load(program.program or program_name(program.resolved), kind)
         calls = [call for table in planned.tables for call in table.programs()]
         for call in calls:
             for name in (call.entry, call.exit, call.once):
                 loaded.bpf.load(name, ProgramType.UPROBE, uprobe_attach_method().attach_type)
-        return len(names) + 3 * len(calls)
+        return len(planned.programs) + 3 * len(calls)
     finally:
         loaded.close()

@@ -34,6 +34,8 @@ def run_rules(
     edges: list[tuple[str, EdgeBatch]] = []
     counts: list[JoinCount] = []
     for plugin, rule in (*registry.items("fencepath_rules"), *derived):
+        if not any(kind in recorded for kind in plugin.kinds):
+            continue  # nothing of this layer was asked for, so nothing of it is missing
         name = str(getattr(rule, "name", rule))
         failed = JoinCount(rule=name, matched=0, unmatched=0, ambiguous=0, off="the rule failed")
         count, found = registry.guard(

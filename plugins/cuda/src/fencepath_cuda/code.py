@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from fencepath.calls import CallTable
 from fencepath.modules import CodeAddresses, CodeUse, HandedOut, Registration
 from fencepath_cuda.functions import TABLE
 
-__all__ = ["CODE", "asked_function"]
+__all__ = ["asked_function", "code_for"]
 
 _SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 _PER_THREAD_STREAM = 2
@@ -45,12 +46,23 @@ def _versions() -> Mapping[tuple[str, bool], tuple[str, ...]]:
     return {asked: tuple(names) for asked, names in found.items()}
 
 
-CODE = CodeUse(
-    addresses=(
-        CodeAddresses("cuda.runtime.call", ("host_function",)),
-        CodeAddresses("cuda.module.kernel", ("host_function",)),
-    ),
-    registrations=(Registration("__cudaRegisterFunction", address=1, name=3),),
-    handed_out=(HandedOut("cuda.proc_address", "address", function=asked_function),),
-)
-"""A host function's symbol is the name of its kernel, as the compiler mangled it."""
+def code_for(table: CallTable) -> CodeUse:
+    """Return what the records of a table say of code. A host function's symbol is its kernel's name, as the compiler mangled it.
+
+    Args:
+        table: what is recorded; a function that is handed out and not in it is nobody's.
+    """
+    recorded = {function.name for function in table.functions}
+
+    def handed_out(row: Mapping[str, Any]) -> str | None:
+        name = asked_function(row)
+        return name if name in recorded else None
+
+    return CodeUse(
+        addresses=(
+            CodeAddresses("cuda.runtime.call", ("host_function",)),
+            CodeAddresses("cuda.module.kernel", ("host_function",)),
+        ),
+        registrations=(Registration("__cudaRegisterFunction", address=1, name=3),),
+        handed_out=(HandedOut("cuda.proc_address", "address", function=handed_out),),
+    )

@@ -26,7 +26,7 @@ from fencepath.plugin import (
 from fencepath.records import Layouts
 from fencepath.system import System
 from fencepath_cuda.attributes import span_attributes
-from fencepath_cuda.code import CODE
+from fencepath_cuda.code import code_for
 from fencepath_cuda.decoder import CudaDecoder
 from fencepath_cuda.demo import SimulatedServer
 from fencepath_cuda.entities import CudaEntities
@@ -67,7 +67,9 @@ def fencepath_call_tables() -> Sequence[CallTable]:
 def fencepath_probes(system: System) -> Sequence[ProbeSet]:
     """Return one probe set: the functions that are on at the asked detail."""
     table = table_for(system.detail)
-    calls = Alternative(probes=(CallProbe(table=table, code=CODE),), gives=table.kinds, bpf=BpfSource(path=_BPF))
+    calls = Alternative(
+        probes=(CallProbe(table=table, code=code_for(table)),), gives=table.kinds, bpf=BpfSource(path=_BPF)
+    )
     return (ProbeSet(name="calls", detail="sync", alternatives=(calls,)),)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
-from tests.core.synthetic import BOOT_ID, PID, Story, plugins
+from tests.core.synthetic import BOOT_ID, PID, RULES, Story, plugins
 
 from fencepath._builtin.marks import Op
 from fencepath._engine.activities import ENTRY_ONLY_LIMIT_NS
@@ -79,6 +80,23 @@ def test_jobs_of_one_ring_wait_for_each_other(tmp_path: Path) -> None:
         (850, 1000, Category.HOST_COMPUTE),
     ]
     assert found[4].rule == "toy.ring", "an edge without a gap is named by the segment it leads to"
+
+
+def test_a_segment_is_no_surer_than_the_edge_that_led_to_it(tmp_path: Path) -> None:
+    story = Story()
+    story.request("r", 0, 1000, A)
+    story.call("launch", 10, 20, A, fence=1)
+    story.call("launch", 30, 40, A, fence=2)
+    story.job(100, 300, fence=1, ring=1)
+    story.job(300, 800, fence=2, ring=1)
+    story.wait(50, 850, A, fence=2)
+    rules = [
+        msgspec.structs.replace(rule, confidence=Confidence.BOUNDED) if rule.name == "toy.ring" else rule
+        for rule in RULES
+    ]
+    found = segments(story.analysis(tmp_path, plugins(rules=rules)))
+    ran = [(s.start_ns, s.end_ns, s.rule, s.confidence) for s in found if s.category is Category.DEVICE_EXECUTION]
+    assert ran == [(100, 300, "toy.ring", Confidence.BOUNDED), (300, 800, None, Confidence.EXACT)]
 
 
 def test_a_wait_for_what_was_done_before_it_began_is_not_left(tmp_path: Path) -> None:

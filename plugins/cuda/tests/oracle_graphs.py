@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from plugins.cuda.tests.oracle_names import NEVER, SUBMITTING, Handle, Names, last
 from plugins.cuda.tests.story import Call
 
@@ -103,6 +104,14 @@ class Capture:
         self.until = end.end if end else NEVER
 
 
+ENDED, ILLEGAL_STATE = (901, 904, 908), 401
+"""Results of cuStreamEndCapture: the capture ended without a graph; there was none."""
+
+
+def _ends(end: Call) -> bool:
+    return end.done or (end.returned and end.result in ENDED)
+
+
 class Captures:
     """Which calls were captured."""
 
@@ -110,6 +119,8 @@ class Captures:
         self._names = names
         self.all = [self._capture(call) for call in names.of("cuda.graph.capture_begin") if call.ok and call.stream]
         self._windows = [(names.stream(one.begin), one.begin.begin, one) for one in self.all]
+        for unbegun in list(self._unbegun()):
+            self._windows.append((names.stream(unbegun.begin), unbegun.begin.begin, unbegun))
         while joins := list(self._joins()):
             self._windows += joins
 
@@ -117,6 +128,25 @@ class Captures:
         ends = self._names.of("cuda.graph.capture_end")
         mine = (end for end in ends if self._names.stream(end) == self._names.stream(begin) and end.begin > begin.begin)
         return Capture(begin, next(mine, None))
+
+    def _unbegun(self) -> Iterator[Capture]:
+        """Captures that were ended and not begun: begun when their streams were last known to be in none."""
+        ends = [end for end in self._names.of("cuda.graph.capture_end") if end.stream]
+        waits = [wait for wait in self._names.of("cuda.stream.synchronize") if wait.stream and wait.done]
+        for end in ends:
+            if not _ends(end):
+                continue
+            stream = self._names.stream(end)
+            apart = [each for each in ends if _ends(each) or (each.returned and each.result == ILLEGAL_STATE)] + waits
+            before = [each.end for each in apart if self._names.stream(each) == stream and each.end <= end.begin]
+            since = max(before, default=0)
+            begun = [one.begin.begin for one in self.all if self._names.stream(one.begin) == stream]
+            if not any(since <= begin <= end.begin for begin in begun):
+                yield Capture(msgspec.structs.replace(end, begin=since), self._first_end(stream, since))
+
+    def _first_end(self, stream: Handle | None, since: int) -> Call | None:
+        ends = [end for end in self._names.of("cuda.graph.capture_end") if self._names.stream(end) == stream]
+        return min((end for end in ends if end.begin > since), key=lambda end: end.begin, default=None)
 
     def of(self, call: Call) -> Capture | None:
         """The capture that a call on a stream falls in."""

@@ -234,7 +234,7 @@ def test_what_calls_say(name: str, args: tuple[int, ...], out: tuple[int, ...], 
 def test_names_are_text_of_any_bytes() -> None:
     found = row("cuModuleGetFunction", 0x10, 0x20, 0x30, out=(0xF,), text=b"_Z4axpyPf")
     assert (found["name"], found["kernel"], found["module"], found["library"]) == ("_Z4axpyPf", 0xF, 0x20, 0)
-    assert row("cuLibraryGetKernel", 0x10, 0x20, 0x30, text=b"caf\xc3\xa9\xff\n")["name"] == "caf\u00e9\\xff\n"
+    assert row("cuLibraryGetKernel", 0x10, 0x20, 0x30, text=b"caf\xc3\xa9\xff\n")["name"] == "caf\u00e9\\xff\\n"
     other = row("cuKernelGetFunction", 0x10, 0xE, out=(0xF,))
     assert (other["name"], other["kernel"], other["of_kernel"]) == ("", 0xF, 0xE)
     registered = row("__cudaRegisterFunction", 0x10, 0xF00, 0x30, result=99, text=b"_Z4axpyPf")

@@ -268,7 +268,7 @@ class TestBuilding:
         empty, unknown = story.launch(G1), story.launch(G2, graph_exec=X2)
         run = story.run()
         assert (nodes(run, empty), nodes(run, unknown)) == ([], [-1])
-        assert run.operation(empty).operation == OperationKind.GRAPH
+        assert run.operation(unknown).operation == OperationKind.GRAPH
 
     def test_a_graph_that_was_destroyed_is_not_the_next_one_with_its_handle(self) -> None:
         story = Building()

@@ -68,7 +68,7 @@ class _Builder:
     def __init__(self, start: int) -> None:
         self.start = start
         self.parts: list[tuple[Ints, ...]] = []
-        self.arrived: tuple[int, int, int] | None = None
+        self.arrived: tuple[int, int, int, int] | None = None
 
     def add(
         self,
@@ -89,10 +89,11 @@ class _Builder:
         ambiguous_column = np.full(len(rule), int(ambiguous))
         confidence, errors = confidence[keep], np.full(len(rule), error)
         if self.arrived is not None:
-            # an edge without a gap is named by the segment it leads to, the last in time
-            arrived_rule, arrived_error, arrived_ambiguous = self.arrived
+            # an edge without a gap is named by the segment it leads to, the last in time, which is no surer than the edge
+            arrived_rule, arrived_confidence, arrived_error, arrived_ambiguous = self.arrived
             if rule[-1] == NO_RULE:
                 rule[-1], errors[-1], ambiguous_column[-1] = arrived_rule, arrived_error, arrived_ambiguous
+                confidence[-1] = max(int(confidence[-1]), arrived_confidence)
             self.arrived = None
         size = len(rule)
         self.parts.append(
@@ -199,7 +200,8 @@ class Walker:
         named = self._slices(builder, thread, timeline, jump.time, time_ns, jump)
         if ambiguous or not named:
             error = int(self._edges.error[jump.edge]) if jump.edge >= 0 else 0
-            builder.arrived = (self._rule_of(jump), error, int(ambiguous))
+            confidence = int(self._edges.confidence[jump.edge]) if jump.edge >= 0 else 0
+            builder.arrived = (self._rule_of(jump), confidence, error, int(ambiguous))
         return self._arrive(jump.cause, jump.time)
 
     def _to_birth(
@@ -213,7 +215,7 @@ class Walker:
         if not follow:
             return thread, builder.start, -1
         used.add(edge)
-        builder.arrived = (self._fork_rule, 0, 0)
+        builder.arrived = (self._fork_rule, 0, 0, 0)
         return parent, birth_ns, -1
 
     def _slices(
@@ -400,7 +402,7 @@ class Walker:
                 ambiguous,
             )
         else:
-            builder.arrived = (rule, error, int(ambiguous))
+            builder.arrived = (rule, confidence, error, int(ambiguous))
         return self._arrive(int(edges.cause[edge]), min(source, time_ns))
 
 

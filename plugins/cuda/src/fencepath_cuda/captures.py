@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from fencepath.entities import NO_ENTITY
@@ -16,6 +17,10 @@ from fencepath_cuda.rows import FOREVER, RECORD, SUBMITTING, WAIT_EVENT, Mask, R
 __all__ = ["Captures"]
 
 _RECORD, _WAIT = SUBMITTING.index(RECORD), SUBMITTING.index(WAIT_EVENT)
+ILLEGAL_STATE = 401
+"""CUDA_ERROR_ILLEGAL_STATE: what it returns of a stream that is in no capture."""
+ENDED = (901, 904, 908)
+"""What cuStreamEndCapture returns of a capture that it ends without a graph: invalidated, unjoined, on the wrong thread."""
 _CUT = -1
 """Stands for a call that is no node."""
 EXTERNAL = 1
@@ -66,15 +71,19 @@ class Captures:
     def __init__(self, events: Events, rows: Rows) -> None:
         begins, ends = Rows.read(events, "cuda.graph.capture_begin"), Rows.read(events, "cuda.graph.capture_end")
         begins = begins.keep(begins.ok & (begins.stream != NO_ENTITY))
+        unbegun = _unbegun(events, begins, ends)
+        known = np.arange(len(begins) + len(unbegun)) < len(begins)
+        begins = begins.plus(unbegun)
         # A capture ends even if ending it gives an error.
         by_stream = Ordered(ends.stream, ends.begin)
         at = by_stream.first_after(begins.stream, begins.begin)
         ending = np.where(at >= 0, by_stream.order[at], -1) if len(ends) else at
         self.end = np.where(ending >= 0, ends.end[ending], FOREVER) if len(ends) else np.full(len(begins), FOREVER)
         graphs = events.batch("cuda.graph.capture_end")["graph"] if len(ends) else np.empty(0, np.uint64)
-        made = (ending >= 0) & ends.done[ending] if len(ends) else np.zeros(len(begins), np.bool_)
+        made = known & (ending >= 0) & ends.done[ending] if len(ends) else np.zeros(len(begins), np.bool_)
         self.graph = np.where(made, graphs[ending], 0) if len(ends) else np.zeros(len(begins), np.uint64)
-        self.adds = events.batch("cuda.graph.capture_begin")["graph"][begins.row] != 0
+        self.adds = np.zeros(len(begins), np.bool_)
+        self.adds[known] = events.batch("cuda.graph.capture_begin")["graph"][begins.row[known]] != 0
         self.process, self.begin = begins.process, begins.begin
         self._rows = rows
         self._external = _external(events, rows)
@@ -130,6 +139,25 @@ class Captures:
                 last[stream] = frozenset((len(nodes),))
                 nodes.append(row)
         return nodes, edges
+
+
+def _unbegun(events: Events, begins: Rows, ends: Rows) -> Rows:
+    """Captures of which only the end was recorded, begun when their streams were last known to be in none.
+
+    Their nodes are known in part, so their graphs are not.
+    """
+    ended = (ends.done | np.isin(ends.result, ENDED)) & (ends.stream != NO_ENTITY)
+    # A capture that is going on refuses a wait for its stream.
+    waits = Rows.read(events, "cuda.stream.synchronize")
+    apart = ends.keep(ended | (ends.result == ILLEGAL_STATE)).plus(waits.keep(waits.done))
+    outside = Ordered(apart.stream, apart.end)
+    at = outside.last(ends.stream, ends.begin)
+    since = np.where(at >= 0, apart.end[outside.order[at]], 0) if len(apart) else np.zeros(len(ends), np.int64)
+    begun = Ordered(begins.stream, begins.begin)
+    last = begun.last(ends.stream, ends.begin)
+    seen = (last >= 0) & (begins.begin[begun.order[last]] >= since) if len(begins) else np.zeros(len(ends), np.bool_)
+    rows = np.flatnonzero(ended & ~seen)
+    return msgspec.structs.replace(ends.keep(rows), begin=since[rows])
 
 
 def _cuts(events: Events, windows: _Windows) -> list[tuple[int, int, int]]:

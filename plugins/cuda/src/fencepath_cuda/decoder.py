@@ -159,9 +159,16 @@ def _elapsed_ns(calls: DecodedCalls) -> Column:
 
 
 def _name(calls: DecodedCalls) -> Column:
-    """Any bytes as text: those that are not UTF-8 are written out."""
+    """Any bytes as one line of text: those that are not UTF-8, and what cannot be printed, are written out."""
     texts = calls["name"].tolist() if "name" in calls else [b""] * len(calls.records)
-    return np.array([text.decode(errors="backslashreplace") for text in texts], object)
+    return np.array([_printable(text.decode(errors="backslashreplace")) for text in texts], object)
+
+
+def _printable(text: str) -> str:
+    """Control characters would reach terminals, and no XML may have them."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 _DERIVED: Mapping[str, Callable[[DecodedCalls], Column]] = {

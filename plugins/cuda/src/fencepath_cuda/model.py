@@ -104,7 +104,11 @@ def _batch(events: Events, operations: Operations, earliest: Ints, latest: Ints)
     start, end = earliest[item], latest[item]
     open_end = end == FOREVER
     last = int(
-        max(operations.items.end.max(initial=0), *(_last_ns(events, kind) for kind in events.kinds), start.max(initial=0))
+        max(
+            operations.items.end.max(initial=0),
+            *(_last_ns(events, kind) for kind in events.kinds),
+            start.max(initial=0),
+        )
     )
     meaning = describe(events, operations)
     flags = np.where(open_end, int(Flags.BOUNDS | Flags.OPEN), int(Flags.BOUNDS))

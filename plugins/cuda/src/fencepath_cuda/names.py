@@ -16,6 +16,8 @@ __all__ = ["KernelNames"]
 
 ALWAYS = np.iinfo(np.int64).min
 """Before every time: what names a handle however early it was used."""
+NAMELESS = -1
+"""Stands for a name that is empty or could not be read."""
 
 
 class KernelNames:
@@ -33,12 +35,22 @@ class KernelNames:
         self._hosts = _HostFunctions(events)
         numbers: dict[str, int] = {}
         handed: dict[tuple[int, int], int] = {}
+        always: dict[tuple[int, int], int] = {}
         rows: list[tuple[int, int, int, int]] = []
         for owner, handle, time_ns, name, of_kernel in (*self._launched(events), *self._asked(events)):
-            number = numbers.setdefault(name, len(numbers)) if name else handed.get((owner, of_kernel))
-            if number is not None:
-                handed[owner, handle] = number if time_ns != ALWAYS else handed.get((owner, handle), number)
-                rows.append((owner, handle, time_ns, number))
+            key = owner, handle
+            if name:
+                number = numbers.setdefault(name, len(numbers))
+            elif time_ns == ALWAYS:
+                continue
+            else:  # that what had the handle before had a name says nothing of this one
+                number = handed.get((owner, of_kernel), always.get(key, NAMELESS))
+            if time_ns == ALWAYS:
+                always[key] = number
+                handed.setdefault(key, number)
+            else:
+                handed[key] = number
+            rows.append((owner, handle, time_ns, number))
         self.names = list(numbers)
         owners, times, self._named = (np.array([row[i] for row in rows], np.int64) for i in (0, 2, 3))
         handles = np.array([row[1] for row in rows], np.uint64)
@@ -79,7 +91,7 @@ class KernelNames:
                 yield values[0], values[1], ALWAYS, name, 0
 
     def of(self, process: Column, kernel: Column, time_ns: Column) -> Ints:
-        """Return the index of each kernel's name, -1 where it is not known.
+        """Return the index of each kernel's name, :data:`NAMELESS` where it is not known.
 
         Args:
             process: entity, shape (n,).
@@ -87,11 +99,11 @@ class KernelNames:
             time_ns: when it was used, CLOCK_MONOTONIC, shape (n,).
         """
         if not len(self._handles):
-            return np.full(len(kernel), -1, np.int64)
+            return np.full(len(kernel), NAMELESS, np.int64)
         place = np.minimum(np.searchsorted(self._handles, kernel), len(self._handles) - 1)
         at = self._ordered.last(self._key(process.astype(np.int64), kernel), time_ns.astype(np.int64))
         known = (self._handles[place] == kernel) & (at >= 0)
-        return np.where(known, self._named[self._ordered.order[at]], -1)
+        return np.where(known, self._named[self._ordered.order[at]], NAMELESS)
 
     def _key(self, process: Ints, handle: npt.NDArray[np.uint64]) -> Ints:
         place = np.searchsorted(self._handles, handle)

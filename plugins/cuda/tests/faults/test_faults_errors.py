@@ -11,7 +11,7 @@ from plugins.cuda.tests.faults.workbench import Bench, Recorded, Row
 
 from fencepath.export.spans import spans_of
 from fencepath_cuda.decoder import LABELS
-from fencepath_cuda.errors import NOT_READY, error_name
+from fencepath_cuda.errors import NOT_READY, Api, error_name
 from fencepath_cuda.functions import TABLE
 
 pytestmark = pytest.mark.bpf
@@ -77,10 +77,9 @@ def test_spans_name_the_error(failing: Recorded) -> None:
     assert results == {name: code for name, code in CODES.items() if code != NOT_READY}
     assert set(named) == set(CODES)
     for name, code in CODES.items():
-        api = "runtime" if name.startswith("cuda") else "driver"
-        # both are on the path: the call that succeeded while preparing, and the one that failed
+        api: Api = "runtime" if name.startswith("cuda") else "driver"
         assert code == NOT_READY or named[name] == error_name(api, code)
     assert named["cuLaunchKernelEx"] == "CUDA_ERROR_LAUNCH_FAILED"
     assert named["cudaStreamSynchronize"] == "cudaErrorLaunchFailure"
     assert named["cuStreamCreateWithPriority"] == "unknown (31337)"
-    assert {named[name] for name, code in CODES.items() if code == NOT_READY} == {None}
+    assert [named[name] for name, code in CODES.items() if code == NOT_READY] == [None] * 3

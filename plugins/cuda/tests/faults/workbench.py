@@ -119,6 +119,7 @@ class Bench:
     def __init__(self, library: SimCuda, commands: ForkServer, folder: Path) -> None:
         self.library = library
         self.commands = commands
+        self.root = _ROOT
         self._folder = folder
         self._count = 0
 
@@ -131,7 +132,12 @@ class Bench:
 
     def settings(self, folder: Path, fail: str = "", **more: str) -> list[str]:
         """Return the words that start a command with these variables in its environment, and write its truth to a folder."""
-        return ["env", f"SIMCUDA_TRUTH={folder}/truth-%p", f"SIMCUDA_FAIL={fail}", *(f"{k}={v}" for k, v in more.items())]
+        return [
+            "env",
+            f"SIMCUDA_TRUTH={folder}/truth-%p",
+            f"SIMCUDA_FAIL={fail}",
+            *(f"{k}={v}" for k, v in more.items()),
+        ]
 
     def start(self, folder: Path, *what: str | Path, layers: str = "cuda", detail: str = "full") -> Running:
         """Start to record: options, and a command after ``--``, or none with ``--pid``."""
@@ -139,7 +145,13 @@ class Bench:
         return self.commands.start("record", "-o", folder / "run.fencepath", *options, *what)
 
     def record(
-        self, *command: str | Path, fail: str = "", layers: str = "cuda", detail: str = "full", code: int = 0, **more: str
+        self,
+        *command: str | Path,
+        fail: str = "",
+        layers: str = "cuda",
+        detail: str = "full",
+        code: int = 0,
+        **more: str,
     ) -> Recorded:
         """Record a command to its end.
 
@@ -160,7 +172,9 @@ class Bench:
     def alone(self, *command: str | Path, fail: str = "") -> Done:
         """Run a command without a recording."""
         environ = self.library.environment(fail=fail or None)
-        done = subprocess.run([*map(str, command)], env=environ, capture_output=True, text=True, check=False, timeout=60, cwd=_ROOT)
+        done = subprocess.run(
+            [*map(str, command)], env=environ, capture_output=True, text=True, check=False, timeout=60, cwd=_ROOT
+        )
         return Done(done.returncode, done.stdout, done.stderr)
 
     def python(self, program: str, *arguments: str | Path) -> Sequence[str]:

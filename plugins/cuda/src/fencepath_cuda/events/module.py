@@ -51,7 +51,7 @@ class ModuleKernel(CudaCall, frozen=True, kw_only=True, tag="cuda.module.kernel"
         module: CUmodule it was looked for in, 0 if none.
         library: CUlibrary it was looked for in, 0 if none.
         name: as the compiler mangled it, cut to 383 bytes (TRUNCATED); "" where the call has none. Bytes that are not UTF-8
-            are written as ``\xff``.
+            are written as ``\xff``, and what cannot be printed likewise, as ``\x1b`` or ``\n``.
     """
 
     info: ClassVar[KindInfo] = KindInfo(role=Role.LIFE, category=Category.API_CALL, keep=True)

@@ -3,9 +3,9 @@
  * A driver below the simulated one. With SIMCUDA_BACKEND=mockgpu each operation is a job of the mock GPU driver
  * (tests/kernel/mockgpu), so that a kernel's GPU scheduler, its fences and its interrupts decide when a program goes on.
  *
- * An operation is submitted within the API call that makes it, unless something it depends on is not with the driver yet: what
- * comes after a host function or a wait for a value is submitted by its lane, when that is over. Dependencies are syncobjs.
- * What operations leave in memory is done by their lanes, as without a driver, once the job is done.
+ * An operation is submitted within the API call that makes it, unless something it depends on is not with the driver yet:
+ * what comes after a host function or a wait for a value is submitted by its lane, when that is over. Dependencies are
+ * syncobjs. What operations leave in memory is done by their lanes, as without a driver, once the job is done.
  *
  * A lane is on one ring of its device, by its number. Lanes that share a ring wait for each other, which the truth of the
  * simulated library does not say, but the driver's does.
@@ -25,8 +25,8 @@ bool backend_open(void);
 bool backend_takes(const struct op *op);
 void backend_submit(struct op *op);
 
-/* Waits in the kernel until the operation's job is done. False if it has none, or if more than its lane's book-keeping is still
- * to come. */
+/* Waits in the kernel until the operation's job is done. False if it has none, or if more than its lane's book-keeping is
+ * still to come. */
 bool backend_wait(const struct op *op);
 
 /* When the job was done, as its fence says. */

@@ -41,8 +41,8 @@ static void op_poll(struct op *op, bool yield)
 	}
 }
 
-/* The thread sleeps in the driver. What the lane has left to do then is little, and is waited for without sleeping: it is the
- * driver's fence that wakes who waits. */
+/* The thread sleeps in the driver. What the lane has left to do then is little, and is waited for without sleeping: it is
+ * the driver's fence that wakes who waits. */
 static void op_block_below(struct op *op)
 {
 	if (backend_wait(op))

@@ -47,6 +47,10 @@ class Library:
         result: int = self._library[name](*map(_word, arguments))
         return result
 
+    def address(self, name: str) -> int:
+        """Return where a function begins."""
+        return ctypes.cast(self._library[name], ctypes.c_void_p).value or 0
+
     def make(self, name: str, *arguments: Any) -> int:
         """Call a function that makes something, which must not fail, and return the handle that it wrote."""
         out = Out()

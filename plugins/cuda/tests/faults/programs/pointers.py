@@ -18,11 +18,10 @@ from typing import Any
 
 from plugins.cuda.tests.faults.programs.library import LaunchConfig, Library
 
-__all__ = ["FAILURES", "LONGEST", "NAME", "READABLE", "REFUSED"]
+__all__ = ["FAILURES", "KINDS", "NAMES", "REFUSED"]
 
-NAME = b"at_the_end"
-LONGEST = 383
-"""Bytes of a name that are recorded."""
+NAMES = {"short": b"at_the_end", "longest": b"n" * 383, "too long": b"n" * 384}
+"""Names that can be read, by what they are called; of the last one byte more than is recorded."""
 
 REFUSED: Mapping[str, tuple[int | str, ...]] = {
     "cuLaunchKernelEx": ("pointer", 0, 0, 0),
@@ -39,12 +38,13 @@ REFUSED: Mapping[str, tuple[int | str, ...]] = {
     "cuGetProcAddress_v2": ("pointer", 0, 13000, 0, 0),
 }
 """Functions and their arguments, one of them the pointer. Out pointers, structures, arrays, names."""
-FAILURES = ",".join(f"{name}:1:{4 if name == 'cuStreamCreate' else 1}+" for name in REFUSED if name != "cuLaunchKernelEx")
-FAILURES += ",cuLaunchKernelEx:1:3+"
-"""SIMCUDA_FAIL. Three streams and two launches come first."""
+GOOD = {"cuStreamCreate": 1, "cuLaunchKernelEx": 2, "cuLibraryGetKernel": 1}
+"""How often those of them that are called before are not refused."""
+FAILURES = ",".join(f"{name}:1:{GOOD.get(name, 0) + 1}+" for name in REFUSED)
+"""SIMCUDA_FAIL."""
 
-READABLE = frozenset({"null"})
-"""Pointers that are no fault: there is nothing at them, and it is not looked."""
+KINDS = ("null", "unmapped", "forbidden", "cut", "untouched", "not canonical", "of the kernel")
+"""Pointers that each of them is handed. Behind the first is nothing, so nothing is looked for there."""
 
 _PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -97,42 +97,47 @@ def say(**what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
-class Pointers:
-    """The calls of one process."""
+def launch(cuda: Library) -> None:
+    """Three launches on one stream that succeed: the first's structure ends where the memory does, the second's is in a page
+    that only the driver brings in."""
+    stream = cuda.make("cuStreamCreate", 1)
+    library = cuda.make("cuLibraryLoadData", b"kernel:30000", 0, 0, 0, 0, 0, 0)
+    kernel = cuda.make("cuLibraryGetKernel", library, b"kernel")
+    config = bytes(LaunchConfig((7, 5, 3), (64, 1, 1), 0, stream, 0, 0))
+    for address in (before_a_hole(config), in_a_file(config)):
+        say(launched=cuda.call("cuLaunchKernelEx", address, kernel, 0, 0))
+    say(launched=cuda.call("cuLaunchKernel", kernel, 7, 5, 3, 64, 1, 1, 0, stream, 0, 0))
+    say(waited=cuda.call("cuStreamSynchronize", stream))
 
-    def __init__(self, path: str) -> None:
-        self.cuda = Library(path)
-        self.cuda.call("cuInit", 0)
-        self.cuda.make("cuCtxCreate_v4", 0, 0, 0)
-        self.stream, self.other, _ = (self.cuda.make("cuStreamCreate", 1) for _ in range(3))
-        library = self.cuda.make("cuLibraryLoadData", b"kernel:30000", 0, 0, 0, 0, 0, 0)
-        self.kernel = self.kernel_of(library)
 
-    def kernel_of(self, library: int) -> int:
-        """Return a kernel by its only name that is not refused: through a module."""
-        del library
-        return 0
+def refuse(cuda: Library) -> None:
+    """Every function with every kind of pointer."""
+    untouched = pages(1)
+    cut = before_a_hole(b"\x01\x02\x03")
+    addresses = (0, hole(), pages(1, 0), cut, untouched, 0xDEAD << 48, 0xFFFF_8880_0000_0000)
+    for name, arguments in REFUSED.items():
+        for kind, address in zip(KINDS, addresses, strict=True):
+            result = cuda.call(name, *(address if word == "pointer" else word for word in arguments))
+            say(function=name, pointer=kind, result=result)
+    say(untouched_is_resident=is_resident(untouched))
 
-    def refused(self) -> None:
-        """Every function with every kind of pointer."""
-        untouched = pages(1)
-        kinds = {
-            "null": 0,
-            "unmapped": hole(),
-            "forbidden": pages(1, 0),
-            "cut": before_a_hole(b"\x01\x02\x03\x04\x05\x06\x07"),
-            "untouched": untouched,
-            "not canonical": 0xDEAD << 48,
-            "of the kernel": 0xFFFF_8880_0000_0000,
-        }
-        for name, arguments in REFUSED.items():
-            for kind, address in kinds.items():
-                result = self.cuda.call(name, *(address if word == "pointer" else word for word in arguments))
-                say(function=name, pointer=kind, result=result)
-        say(untouched_is_resident=is_resident(untouched))
 
-    def names(self) -> None:
-        """Names that end where the memory does, and one that goes on too long."""
-        for kind, name in {"short": NAME, "longest": b"n" * LONGEST, "too long": b"n" * (LONGEST + 1)}.items():
-            result = self.cuda.call("cuModuleGetFunction", 0, 0, before_a_hole(name + b"\0"))
-            say(function="cuModuleGetFunction", pointer=kind, result=result)
+def ask(cuda: Library) -> None:
+    """Names that end where the memory does."""
+    for kind, name in NAMES.items():
+        result = cuda.call("cuModuleGetFunction", 0, 0, before_a_hole(name + b"\0"))
+        say(function="cuModuleGetFunction", pointer=kind, result=result)
+
+
+def main(path: str) -> None:
+    """Make the calls."""
+    cuda = Library(path)
+    cuda.call("cuInit", 0)
+    cuda.make("cuCtxCreate_v4", 0, 0, 0)
+    launch(cuda)
+    refuse(cuda)
+    ask(cuda)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

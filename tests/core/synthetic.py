@@ -53,6 +53,13 @@ class ToyCall(Event, frozen=True, kw_only=True, tag="toy.call"):
     fence: U64
 
 
+class ToySubmit(Event, frozen=True, kw_only=True, tag="toy.submit"):
+    info: ClassVar[KindInfo] = KindInfo(role=Role.SUBMIT, keys=(FENCE, RING))
+    function: U32
+    ring: U32
+    fence: U64
+
+
 class ToyWait(Event, frozen=True, kw_only=True, tag="toy.wait"):
     info: ClassVar[KindInfo] = KindInfo(role=Role.WAIT, keys=(FENCE,))
     function: U32
@@ -86,8 +93,10 @@ class Waking(Event, frozen=True, kw_only=True, tag="sched.waking"):
     wakee_tid: U32
 
 
-TOY = (ToyCall, ToyWait, ToyCopy, ToyJob)
-TOY_LAYOUTS = tuple(RecordLayout(kind, (*INTERVAL, *_KEYS)) for kind in ("toy.call", "toy.wait", "toy.copy", "toy.job"))
+TOY = (ToyCall, ToySubmit, ToyWait, ToyCopy, ToyJob)
+TOY_LAYOUTS = tuple(
+    RecordLayout(kind, (*INTERVAL, *_KEYS)) for kind in ("toy.call", "toy.submit", "toy.wait", "toy.copy", "toy.job")
+)
 SCHED_LAYOUTS = (
     RecordLayout(
         "sched.switch", (*HEADER, Field("prev_tid", "u32"), Field("prev_state", "u32"), Field("next_tid", "u32"))
@@ -255,6 +264,10 @@ class Story:
     def entry(self, name: str, begin: int, tid: int, *, ring: int = 0, fence: int = 0) -> None:
         """A call of which only the entry was recorded."""
         self.call(name, begin, begin, tid, ring=ring, fence=fence, flags=Flags.TASK | Flags.ENTRY_ONLY)
+
+    def submit(self, begin: int, end: int, tid: int, *, fence: int = 0) -> None:
+        """A thread hands work to a driver."""
+        self._toy("toy.submit", "submit", begin, end, tid, Flags.TASK, 0, fence)
 
     def wait(self, begin: int, end: int, tid: int, *, fence: int = 0) -> None:
         """A thread waits for the device."""

@@ -351,6 +351,38 @@ def test_a_call_of_which_only_the_entry_is_known_lasts_one_millisecond_at_most(t
     assert ENTRY_ONLY_LIMIT_NS == 1_000_000
 
 
+def test_what_an_entry_only_call_submits_is_not_cut_by_its_bound(tmp_path: Path) -> None:
+    story = Story()
+    story.request("r", 0, 9_000_000, A)
+    story.entry("launch", 100, A)
+    story.submit(900_000, 3_000_000, A)
+    story.submit(5_000_000, 5_100_000, A)
+    story.submit(1_000, 1_000_000, B)
+    assert pieces(segments(story.analysis(tmp_path)))[1:] == [
+        (100, 900_000, Category.API_CALL),
+        (900_000, 3_000_000, Category.DRIVER),
+        (3_000_000, 5_000_000, Category.HOST_COMPUTE),
+        (5_000_000, 5_100_000, Category.DRIVER),
+        (5_100_000, 9_000_000, Category.HOST_COMPUTE),
+    ]
+
+
+def test_what_an_entry_only_call_contains_is_bounded(tmp_path: Path) -> None:
+    story = Story()
+    story.request("r", 0, 1000, A)
+    story.entry("launch", 100, A)
+    story.submit(200, 300, A)
+    story.call("launch", 400, 500, A)
+    story.submit(450, 460, A)
+    inside = JoinRule(
+        name="toy.submit", cause=Select(kind="toy.call"), effect=Select(kind="toy.submit"), on=("thread",),
+        relation=Relation.CONTAINS, pick=Pick.INNERMOST, order=Order.START_START, gap=Category.API_CALL,
+    )  # fmt: skip
+    edges = story.analysis(tmp_path, plugins(rules=(inside,))).edges
+    found = {int(source): list(Confidence)[code] for source, code in zip(edges.source, edges.confidence, strict=True)}
+    assert found == {100: Confidence.BOUNDED, 400: Confidence.EXACT}
+
+
 def test_records_of_other_threads_and_of_the_scheduler_do_not_end_an_entry_only_call(tmp_path: Path) -> None:
     story = Story()
     story.request("r", 0, 1000, A)

@@ -12,7 +12,25 @@ from elftools.elf.sections import SymbolTableSection
 
 from fencepath_cuda.functions import TABLE
 
-VERSIONS: tuple[int, ...] = (2000, 3020, 4000, 5000, 5050, 6000, 6050, 7000, 8000, 9000, 10000, 10010, 11000, 11010, 11020, 11030, 11040)
+VERSIONS: tuple[int, ...] = (
+    2000,
+    3020,
+    4000,
+    5000,
+    5050,
+    6000,
+    6050,
+    7000,
+    8000,
+    9000,
+    10000,
+    10010,
+    11000,
+    11010,
+    11020,
+    11030,
+    11040,
+)
 VERSIONS += (11050, 11060, 11070, 11080, 12000, 12010, 12020, 12030, 12040, 12050, 12060, 12080, 12090, 13000)
 FLAGS = {0: "default", 1: "legacy", 2: "per-thread default stream"}
 _SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")

@@ -133,7 +133,10 @@ class ActivityTable:
         return int(found[row])
 
     def _bound_entry_only(self, entry_only: npt.NDArray[np.bool_]) -> None:
-        """Give calls without a recorded end a bound: the thread's next record of its own, at most 1 ms later."""
+        """Give calls without a recorded end a bound: the thread's next record of its own, at most 1 ms later.
+
+        A submission that began before the bound is not cut by it: its own end was recorded.
+        """
         rows = np.flatnonzero(entry_only)
         if not len(rows):
             return
@@ -145,7 +148,26 @@ class ActivityTable:
         same = self.thread[own[1:]] == self.thread[own[:-1]]
         following[own[:-1][same]] = self.begin[own[1:]][same]
         limit = self.begin[rows] + ENTRY_ONLY_LIMIT_NS
+        limit = np.maximum(limit, self._end_of_last_submission(rows, limit))
         self.end[rows] = np.maximum(self.begin[rows], np.minimum(following[rows], limit))
+
+    def _end_of_last_submission(self, rows: Activities, until: Activities) -> Activities:
+        """End of the last submission that each activity's thread began before a time; 0 for none.
+
+        A thread is in one at a time, so that one from before the activity ended before it began.
+        """
+        inside = self.of_role(Role.SUBMIT)
+        inside = inside[self.thread[inside] != NO_ENTITY]
+        if not len(inside):
+            return np.zeros(len(rows), np.int64)
+        begins = np.unique(self.begin[inside])
+        span = np.int64(len(begins) + 1)
+        code = self.thread[inside] * span + np.searchsorted(begins, self.begin[inside], "right")
+        order = np.argsort(code, kind="stable")
+        wanted = self.thread[rows] * span + np.searchsorted(begins, until, "right")
+        last = inside[order[np.maximum(np.searchsorted(code[order], wanted, "right") - 1, 0)]]
+        mine = (self.thread[last] == self.thread[rows]) & (self.begin[last] <= until)
+        return np.where(mine, self.end[last], 0)
 
     def counts(self) -> Counter[str]:
         """Events by kind."""

@@ -20,17 +20,31 @@ Ints = npt.NDArray[np.int64]
 
 
 def run_join(rule: JoinRule, table: ActivityTable, error_ns: int) -> list[EdgeBatch]:
-    """Return the edges of `rule`: one batch with the rule's confidence, and one ``inferred`` for ambiguous choices."""
+    """Return the edges of `rule`: one batch with the rule's confidence, one ``inferred`` for ambiguous choices.
+
+    A call of which only the begin is known contains an effect by a bound for its end: those edges are ``bounded``.
+    """
     causes, effects = _select(rule.cause, table), _select(rule.effect, table)
     cause_key, effect_key = _keys(rule, table, causes, effects)
     causes, cause_key = causes[cause_key >= 0], cause_key[cause_key >= 0]
     keyed = effect_key >= 0
     sure, unsure, found = _match(rule, table, causes, cause_key, effects[keyed], effect_key[keyed], error_ns)
     unmatched = int(np.count_nonzero(keyed)) - found
-    edges = [_edges(rule, sure, rule.confidence, unmatched, 0)]
+    bounded = _is_bounded(rule, table, sure)
+    edges = [_edges(rule, sure[~bounded], rule.confidence, unmatched, 0)]
+    if bounded.any():
+        edges.append(_edges(rule, sure[bounded], Confidence.BOUNDED, 0, 0))
     if len(unsure):
         edges.append(_edges(rule, unsure, Confidence.INFERRED, 0, len(np.unique(unsure[:, 1]))))
     return edges
+
+
+def _is_bounded(rule: JoinRule, table: ActivityTable, pairs: Ints) -> npt.NDArray[np.bool_]:
+    """Which pairs are only known to belong together because a bound for the cause's end says so."""
+    if rule.relation is not Relation.CONTAINS or rule.confidence is not Confidence.EXACT:
+        return np.zeros(len(pairs), np.bool_)
+    bounded: npt.NDArray[np.bool_] = table.confidence[pairs[:, 0]] > 0
+    return bounded
 
 
 def _edges(rule: JoinRule, pairs: Ints, confidence: Confidence, unmatched: int, ambiguous: int) -> EdgeBatch:

@@ -14,6 +14,7 @@ from fencepath.entities import NO_ENTITY
 from fencepath.events import Category
 from fencepath.joins import Confidence
 from fencepath.modules import NO_MODULE
+from fencepath.records import Flags
 from fencepath.report import (
     LossEntry,
     Milestones,
@@ -66,10 +67,19 @@ def _recording_facts(analysis: Analysis) -> dict[str, Any]:
             if name not in analysis.without
         },
         "events": {kind: n for kind, n in sorted(analysis.table.counts().items()) if kind in manifest.kinds},
+        "read_faults": dict(_read_faults(analysis)),
         "calibration": manifest.calibration,
         "cut": analysis.recording.cut,
         "damage": [str(damage) for damage in analysis.recording.damage],
     }
+
+
+def _read_faults(analysis: Analysis) -> Iterator[tuple[str, int]]:
+    """How many records of each kind lack something that could not be read from the traced program's memory."""
+    for kind in analysis.view.kinds:
+        faults = (analysis.view.batch(kind)["flags"] & int(Flags.READ_FAULT)) != 0
+        if faults.any():
+            yield kind, int(np.count_nonzero(faults))
 
 
 def _thread_names(analysis: Analysis, reports: Sequence[RequestReport]) -> dict[str, str]:

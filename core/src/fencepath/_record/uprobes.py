@@ -42,7 +42,6 @@ from fencepath.records import Layouts
 
 __all__ = ["UprobeAttacher"]
 
-_NAMED = 3
 BY_OFFSET_LIMIT = 1024
 """Most functions of one file that are attached where it has no symbol; libcuda has about 700 functions in all."""
 SITE_GLOBS = ("nvidia/*/lib", "torch/lib", "*.libs")
@@ -128,8 +127,7 @@ class UprobeAttacher:
             wanted = (table.index(function.name) for function in table.selected(self._detail) if function.api in apis)
             names = [table.functions[index].name for index in wanted if index not in found]
             if names:
-                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                yield MissingSet(table.layer, "functions", f"not in its libraries: {', '.join(names[:_NAMED])}{more}")
+                yield MissingSet(table.layer, "functions", f"not in its libraries: {', '.join(names)}")
 
     def unseen(self) -> Iterator[MissingSet]:
         """Yield the layers of which no library file was found; to be asked at the end."""

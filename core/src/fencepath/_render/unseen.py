@@ -13,6 +13,7 @@ from rich.text import Text
 from fencepath._render.overview import length_of
 from fencepath._render.tables import table_of
 from fencepath._render.words import count, duration, share
+from fencepath._text import cut_list
 from fencepath.report import JoinCount, Report, RequestReport
 
 __all__ = ["render_unseen"]
@@ -71,6 +72,8 @@ def _of_requests(shown: Sequence[RequestReport]) -> Iterator[str]:
 def _of_recording(report: Report) -> Iterator[str]:
     if report.recording.get("cut"):
         yield "the recording was cut: what came after the break is missing"
+    for kind, number in report.recording.get("read_faults", {}).items():
+        yield f"{count(number, f'{kind} record')} with arguments that could not be read; the fields are 0"
     for damage in report.recording.get("damage", ()):
         yield f"damaged: {damage}"
 
@@ -94,7 +97,7 @@ def _of_loss(report: Report) -> Iterator[str]:
 def _of_layers(report: Report) -> Iterator[str]:
     for name, layer in report.recording["layers"].items():
         for missing in layer["missing"]:
-            yield f"{name}: {missing['probe']}: {missing['why']}"
+            yield f"{name}: {missing['probe']}: {cut_list(missing['why'])}"
     for joined in report.joins:
         # a layer whose rule lacks the layer's own kinds was not recorded at all, which the user knows
         if joined.off and joined.off.split(".")[0] != joined.rule.split(".")[0]:

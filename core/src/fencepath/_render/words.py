@@ -7,7 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fencepath.events import Category
 
-__all__ = ["COLOURS", "FILLS", "HANDED_ON", "MEANINGS", "colour", "count", "duration", "fills_of", "listed", "share"]
+__all__ = [
+    "COLOURS",
+    "FILLS",
+    "HANDED_ON",
+    "MEANINGS",
+    "colour",
+    "count",
+    "duration",
+    "fills_of",
+    "listed",
+    "share",
+]
 
 MEANINGS: Mapping[Category, str] = {
     Category.HOST_COMPUTE: "the thread ran its own code",

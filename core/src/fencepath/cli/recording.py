@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 import typer
 
+from fencepath._text import cut_list
 from fencepath.cli.exits import Exit
 from fencepath.cli.messages import say, write_error_line
 from fencepath.errors import FencepathError, UsageError
@@ -337,7 +338,7 @@ class _Run:
 
     def _say_missing(self, recorder: Recorder) -> None:
         for item in recorder.missing:
-            self.say(f"not recorded: {item.layer}: {item.why}")
+            self.say(f"not recorded: {item.layer}: {cut_list(item.why)}")
 
     def _result(self, recorder: Recorder) -> None:
         if self._as_json:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,5 +60,10 @@ def _flat(graph: nx.MultiDiGraph[str]) -> nx.MultiDiGraph[str]:
     return flat
 
 
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
 def _scalars(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: " ".join(value) if isinstance(value, tuple) else value for name, value in data.items()}
+    """Texts without what XML 1.0 cannot hold: a thread's name can be any bytes."""
+    plain = {name: " ".join(value) if isinstance(value, tuple) else value for name, value in data.items()}
+    return {name: _NOT_IN_XML.sub("?", value) if isinstance(value, str) else value for name, value in plain.items()}

@@ -44,6 +44,7 @@ def _next(name: str, cause: str, effect: str, gap: Category) -> JoinRule:
 
 RULES: tuple[JoinRule, ...] = (
     _around_queue("drm.submit", Select(role=Role.CALL), Category.API_CALL),
+    _around_queue("drm.submit_transfer", Select(role=Role.TRANSFER), Category.API_CALL),
     _around_queue("drm.submit_ioctl", Select(role=Role.SUBMIT), Category.DRIVER, ("drm.ioctl",)),
     _next("drm.run", "drm.job.queue", "drm.job.run", Category.LAUNCH_QUEUE),
     _next("drm.done", "drm.job.run", "drm.job.done", Category.DEVICE_EXECUTION),

@@ -9,6 +9,7 @@ import json
 import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from fencepath._loader import load_plugins
 from fencepath.cli.application import app
@@ -17,7 +18,7 @@ from fencepath.plugin import API_VERSION, LayerSpecs
 from fencepath.report import json_schema
 
 PUBLIC = (
-    "plugin", "events", "records", "joins", "entities", "calls", "tracepoints", "syscalls", "requests", "clocks", "bus", "recording", "analysis",
+    "plugin", "events", "records", "joins", "entities", "modules", "calls", "tracepoints", "syscalls", "requests", "clocks", "bus", "recording", "analysis",
     "report", "system", "mark", "errors", "testing",
 )  # fmt: skip
 
@@ -58,6 +59,8 @@ def layers() -> None:
         lines += [f"## {name}", "", f"{plugin.info.title}.", ""]
         if plugin.info.status:
             lines += [f"**Not built yet:** {plugin.info.status}.", ""]
+        if plugin.info.seen:
+            lines += [f"**Seen:** {plugin.info.seen}.", ""]
         for kind, event in sorted(plugin.kinds.items()):
             keys = ", ".join(f"`{key.column}` ({key.entity})" for key in event.info.keys) or "none"
             category = event.info.time_category or "none (an instant)"
@@ -74,6 +77,21 @@ def layers() -> None:
                 ]
                 lines.append("")
     write("reference/layers.md", *lines)
+
+
+def support() -> str:
+    """The layers' rows of the support matrix, as they declare them."""
+    lines = ["| layer | what it covers | seen | not built yet |", "| --- | --- | --- | --- |"]
+    for name, plugin in sorted(load_plugins().plugins.items()):
+        info = plugin.info
+        lines.append(f"| `{name}` | {info.title} | {info.seen} | {info.status} |")
+    return "\n".join(lines)
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Called by mkdocs with each page's text: fills in what comes from the plugins."""
+    del page, config, files
+    return markdown.replace("<!-- layers -->", support())
 
 
 def functions() -> None:

@@ -78,6 +78,7 @@ class LayerInfo(msgspec.Struct, frozen=True, kw_only=True):
         version: of the plugin.
         api: the :data:`API_VERSION` it was written for.
         status: "" if complete, else one line that says what is not built yet.
+        seen: one line that says where it was seen to work, for the support matrix; "" if that is not known.
     """
 
     name: str
@@ -85,6 +86,7 @@ class LayerInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     api: tuple[int, int]
     status: str = ""
+    seen: str = ""
 
 
 class BpfSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,7 +60,8 @@ def fencepath_layer() -> LayerInfo:
         title="submissions, memory and faults of amdgpu and amdkfd",
         version=__version__,
         api=API_VERSION,
-        status="tests on hardware; SMI events of ROCm",
+        status="SMI events of ROCm",
+        seen="not on hardware: by the formats of four kernels, and with events that a process makes up",
     )
 
 

@@ -48,6 +48,7 @@ def fencepath_layer() -> LayerInfo:
         title="calls of the CUDA driver and runtime APIs: launches, copies, waits, streams, CUDA events, graphs",
         version=__version__,
         api=API_VERSION,
+        seen="on one H200 (driver 580.159.04, CUDA 13.0, PyTorch 2.11), whose calls, kernels and device times agree with CUPTI",
     )
 
 

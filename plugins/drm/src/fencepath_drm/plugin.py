@@ -30,7 +30,8 @@ def fencepath_layer() -> LayerInfo:
         title="jobs, fences and vblank of the kernel's GPU scheduler, on any DRM driver",
         version=__version__,
         api=API_VERSION,
-        status="not seen on hardware; clients and engines of fdinfo are not recorded yet",
+        status="clients and engines of fdinfo are not recorded",
+        seen="on a driver without hardware in emulated machines (Linux 6.1, 6.12, 7.3), whose truth it equals",
     )
 
 

@@ -78,6 +78,7 @@ def fencepath_layer() -> LayerInfo:
         version=__version__,
         api=API_VERSION,
         status="reasons of blocking, page faults and system calls are not recorded yet",
+        seen="Linux 6.18, and 6.1, 6.12 and 7.3 in emulated machines",
     )
 
 

@@ -47,7 +47,7 @@ def fencepath_layer() -> LayerInfo:
         title="jobs, queues and memory of Intel's xe driver",
         version=__version__,
         api=API_VERSION,
-        status="tests on hardware",
+        seen="not on hardware: by the formats of three kernels, and with events that a process makes up",
     )
 
 

@@ -52,8 +52,8 @@ def fencepath_layer() -> LayerInfo:
         title="what NVIDIA's kernel driver does for a process: requests, memory, blocking waits, errors",
         version=__version__,
         api=API_VERSION,
-        status="functions inside the driver are not probed; a blocking wait that a helper thread of CUDA serves is not followed to it",
-        seen="on one H200 (driver 580.159.04): requests, memory and interrupts in number",
+        status="functions inside the driver are not probed",
+        seen="on one H200 (driver 580.159.04): requests equal a counter inside the program, blocking waits are tied to interrupts",
     )
 
 

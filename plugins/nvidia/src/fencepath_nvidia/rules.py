@@ -16,7 +16,7 @@ from fencepath.events import Batch, Category, Column
 from fencepath.joins import Confidence, EdgeBatch, GraphRule, JoinRule, Order, Pick, Relation, Select, View
 from fencepath_nvidia.kinds import MEMORY_ALLOC, POLL, RECORDED_CALLS
 
-__all__ = ["IRQ_NAME", "RULES", "WAIT_CALLS", "WaitCalls", "WaitReturns", "WakeUps", "users", "wake_ups"]
+__all__ = ["IRQ_NAME", "RULES", "WAIT_CALLS", "HelperWaits", "WaitCalls", "WaitReturns", "WakeUps", "users", "wake_ups"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -177,10 +177,52 @@ def _calls_of_polls(view: View) -> tuple[Ints, Ints]:
     return best[found], view.activities(POLL)[found]
 
 
+class HelperWaits:
+    """The poll of a thread of CUDA's own ends a wait in another thread. Implements :class:`fencepath.joins.GraphRule`.
+
+    Where CUDA keeps a thread that polls for all others, a waiting thread sleeps until that one wakes it. Which of the events
+    that the helper was told of is the waiter's is not known: the edge is from its last poll that returned before it woke the
+    waiter, bounded.
+    """
+
+    name = "nvidia.wait_helper"
+    requires = (_REQUIRES, f"{_WAKING}>=1")
+
+    def apply(self, view: View) -> list[EdgeBatch]:
+        """Return the edges. Waits that end otherwise have none; they are not counted as unmatched."""
+        polls, wakings = view.batch(POLL), view.batch(_WAKING)
+        ended = np.flatnonzero(polls["status"] > 0)
+        causes, effects = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for kind in WAIT_CALLS:
+            calls = view.batch(kind)
+            waking = wake_ups(calls, wakings)
+            calls_woken = np.flatnonzero(waking >= 0)
+            woken, helper = calls.take(calls_woken), wakings.take(waking[calls_woken])
+            order, last = _by_key(polls["tid"][ended], polls["time_ns"][ended], helper["tid"], helper["time_ns"])
+            if not len(ended) or not len(woken):
+                continue
+            poll = ended[order[np.maximum(last, 0)]]
+            own = (polls["process"][poll] == woken["process"]) & (polls["tid"][poll] == helper["tid"])
+            own &= (helper["process"] == woken["process"]) & (helper["tid"] != woken["tid"])
+            found = (last >= 0) & own & (polls["time_ns"][poll] >= woken["begin_ns"])
+            causes.append(view.activities(POLL)[poll[found]])
+            effects.append(view.activities(kind)[calls_woken[found]])
+        return [
+            EdgeBatch(
+                cause=np.concatenate(causes),
+                effect=np.concatenate(effects),
+                order=Order.FINISH_FINISH,
+                confidence=Confidence.BOUNDED,
+                gap=Category.API_CALL,
+            )
+        ]
+
+
 RULES: Sequence[JoinRule | GraphRule] = (
     WaitCalls(),
     WakeUps(),
     WaitReturns(),
+    HelperWaits(),
     JoinRule(
         name="nvidia.malloc",
         cause=Select(kind="cuda.malloc"),

@@ -155,9 +155,11 @@ def test_programs_are_worth_it(simcuda: SimCuda, tmp_path: Path) -> None:
 
     collect()
     _, compared = record_programs(simcuda, chosen, tmp_path)
-    assert min(_contents(compared)[why] for why in RULE_OF) > 5
-    assert _contents(compared)["bounded"] > 300
-    assert _contents(compared)["rules"] >= 10
+    found = _contents(compared)
+    assert {why for why in RULE_OF if found[why]} == set(RULE_OF)
+    assert min(found[why] for why in ("stream", "event", "legacy", "graph")) > 10
+    assert found["bounded"] > 300
+    assert found["rules"] >= 10
 
 
 def _contents(compared: Sequence[Compared]) -> Counter[str]:

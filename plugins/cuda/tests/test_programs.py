@@ -142,7 +142,7 @@ def test_programs_are_worth_it(simcuda: SimCuda, tmp_path: Path) -> None:
     chosen: list[Program] = []
 
     @settings(
-        max_examples=60,
+        max_examples=150,
         derandomize=True,
         deadline=None,
         database=None,

@@ -43,9 +43,11 @@ class Runner:
         cache: where unpacked kernels are.
         out: where results go, a folder for each kernel.
         tests: what pytest is told to run.
+        every: whether nothing is left out.
     """
 
-    def __init__(self, cache: Path, out: Path, tests: Sequence[str]) -> None:
+    def __init__(self, cache: Path, out: Path, tests: Sequence[str], *, every: bool = False) -> None:
+        self._every = every
         self._cache = cache
         self._out = out
         self._tests = tests
@@ -77,6 +79,7 @@ class Runner:
         folder = self._cache / kernel.name
         environ = {
             "FENCEPATH_REQUIRE_BPF": "1",
+            "FENCEPATH_VM_ALL": str(int(self._every)),
             "FENCEPATH_VM_EVENTS": kernel.events,
             "FENCEPATH_VM_UPROBES": kernel.uprobes,
             "FENCEPATH_VM_MOCKGPU": str(folder / "mockgpu" / "mockgpu.ko"),
@@ -137,12 +140,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=int, default=420, help="seconds for a kernel's boot and tests (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="kernels at a time (%(default)s)")
     parser.add_argument("--total", type=int, default=600, help="seconds for all kernels (%(default)s)")
+    parser.add_argument("--all", action="store_true", help="run what selection.py leaves out, too")
     parser.add_argument("tests", nargs="*", help="what pytest runs instead of the selection")
     asked = parser.parse_args(arguments)
     end = time.monotonic() + asked.total
     tests = asked.tests or FILES
     _warm(tests)
-    runner = Runner(asked.cache, asked.out, tests)
+    runner = Runner(asked.cache, asked.out, tests, every=asked.all)
     wanted = [kernel for kernel in KERNELS if not asked.kernel or kernel.name in asked.kernel]
 
     def run(kernel: Kernel) -> Outcome:

@@ -114,24 +114,24 @@ struct fp_syscall_state {
     u64 args[8];
 };
 
-/* The character device behind an fd of the current task, from the kernel's own table: exact whatever was dup'ed. 0: none. */
+/*
+ * The character device behind an fd of the current task, from the kernel's own table: exact whatever was dup'ed. 0: none.
+ * A read that fails leaves 0, and a read near 0 fails, so that no step has to be tested: poll(2) does this for many fds.
+ */
 static __always_inline u32 fp_device_of(u32 fd)
 {
     u64 at = bpf_get_current_task(), table = 0, file = 0, inode = 0;
     u32 count = 0, device = 0;
     u16 mode = 0;
 
-    if (bpf_probe_read_kernel(&at, 8, (void *)(at + FP_OFFSET_TASK_STRUCT_FILES)) || !at)
-        return 0;
-    if (bpf_probe_read_kernel(&table, 8, (void *)(at + FP_OFFSET_FILES_STRUCT_FDT)) || !table)
-        return 0;
+    bpf_probe_read_kernel(&at, 8, (void *)(at + FP_OFFSET_TASK_STRUCT_FILES));
+    bpf_probe_read_kernel(&table, 8, (void *)(at + FP_OFFSET_FILES_STRUCT_FDT));
     bpf_probe_read_kernel(&count, 4, (void *)(table + FP_OFFSET_FDTABLE_MAX_FDS));
-    if (fd >= count || bpf_probe_read_kernel(&at, 8, (void *)(table + FP_OFFSET_FDTABLE_FD)))
+    if (fd >= count)
         return 0;
-    if (bpf_probe_read_kernel(&file, 8, (void *)(at + 8 * (u64)fd)) || !file)
-        return 0;
-    if (bpf_probe_read_kernel(&inode, 8, (void *)(file + FP_OFFSET_FILE_F_INODE)) || !inode)
-        return 0;
+    bpf_probe_read_kernel(&at, 8, (void *)(table + FP_OFFSET_FDTABLE_FD));
+    bpf_probe_read_kernel(&file, 8, (void *)(at + 8 * (u64)fd));
+    bpf_probe_read_kernel(&inode, 8, (void *)(file + FP_OFFSET_FILE_F_INODE));
     bpf_probe_read_kernel(&mode, 2, (void *)(inode + FP_OFFSET_INODE_I_MODE));
     if ((mode & FP_S_IFMT) != FP_S_IFCHR)
         return 0;
@@ -242,25 +242,29 @@ static __always_inline void fp_find_fd(u16 syscall, u32 is_ioctl, u32 fd, u64 *a
 static __always_inline void fp_find_in_array(u16 syscall, u64 array, u32 count, u64 *args,
                                              struct fp_syscall_target *target)
 {
-    u32 device, *row;
-    s32 fd;
+    u32 device, *row = 0;
+    s32 fd = 0;
     u8 class;
 
+/*
+ * 6.1 does not see the end of a loop whose counter the compiler keeps on the stack. It is unrolled, as its rounds are
+ * always as many: none leaves early.
+ */
+#pragma unroll
     for (u32 i = 0; i < FP_ARRAY_FDS; i++) {
-        if (i >= count || bpf_probe_read_user(&fd, 4, (void *)(array + 8 * i)))
-            break;
-        device = fd < 0 ? 0 : fp_device_of(fd);
+        if (row || i >= count || bpf_probe_read_user(&fd, 4, (void *)(array + 8 * i)))
+            continue;
+        /* a negative one, which poll(2) passes over, is beyond every table */
+        device = fp_device_of(fd);
         class = fp_device_class(device);
         row = class ? fp_syscall_match(syscall, class, FP_MATCH_ALL, 0, 0) : 0;
         if (row) {
             args[FP_FOUND] = array + 8 * i;
             target->fd = fd;
             target->device = device;
-            target->row = row;
-            return;
         }
     }
-    target->row = fp_call_match(syscall, 0);
+    target->row = row ? row : fp_call_match(syscall, 0);
 }
 
 static __always_inline void fp_find_mapping(u16 syscall, u64 address, struct fp_syscall_target *target)

@@ -295,6 +295,7 @@ def test_conditions_are_about_what_else_is_there() -> None:
         "needs gpu_scheduler:drm_run_job.nothing"
         in missing(old(needs=("gpu_scheduler:drm_run_job.nothing",)), OLD).why[0]
     )
+    assert "no group amdgpu (is its module loaded?)" in missing(old(needs=("amdgpu:amdgpu_bo_create",)), OLD).why[0]
     assert (
         "not used where gpu_scheduler:drm_run_job is there"
         in missing(old(without=("gpu_scheduler:drm_run_job",)), OLD).why[0]

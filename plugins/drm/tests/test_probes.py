@@ -85,9 +85,10 @@ def test_without_the_scheduler_there_are_fences_and_the_loss_is_said(tmp_path: P
     assert set(way.gives) == {"drm.fence.init", "drm.fence.signaled", "drm.fence.wait"}
     assert "load its driver" in way.loses
     verdicts = {check.name: check for check in checks(system)}
-    queue = verdicts["tracepoint gpu_scheduler:drm_sched_job_queue"]
-    assert queue.verdict == "degrade"
-    assert "is its module loaded?" in queue.evidence
+    scheduler = verdicts["GPU scheduler"]
+    assert scheduler.verdict == "degrade"
+    assert "NVIDIA's own do not use" in scheduler.remedy
+    assert not [name for name in verdicts if "drm_sched_job_queue" in name], "one cause is said once"
 
 
 def test_without_any_group_nothing_is_attached_and_every_check_says_so(tmp_path: Path) -> None:

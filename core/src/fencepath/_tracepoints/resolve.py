@@ -105,16 +105,20 @@ def _match(source: From, kernel: TracepointSource) -> tuple[TracepointFormat | N
     """Return the event's format and what is lacking ("" if nothing)."""
     form = kernel.format(source.group, source.event)
     if form is None:
-        there = bool(kernel.events(source.group))
-        return None, "no such event" if there else f"no group {source.group} (is its module loaded?)"
+        return None, _no_group(source.group, kernel) or "no such event"
     absent = [item for item in source.needs if not _is_there(item, kernel)]
     if absent:
-        return form, f"needs {', '.join(absent)}"
+        groups = (_no_group(item.partition(":")[0], kernel) for item in absent)
+        return form, next(filter(None, groups), f"needs {', '.join(absent)}")
     present = [item for item in source.without if _is_there(item, kernel)]
     if present:
         return form, f"not used where {', '.join(present)} is there"
     reasons = (_lacking(take, form) for take in source.fields if not take.optional)
     return form, ", ".join(reason for reason in reasons if reason)
+
+
+def _no_group(group: str, kernel: TracepointSource) -> str:
+    return "" if kernel.events(group) else f"no group {group} (is its module loaded?)"
 
 
 def _is_there(item: str, kernel: TracepointSource) -> bool:

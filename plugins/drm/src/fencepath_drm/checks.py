@@ -14,11 +14,13 @@ from fencepath_drm.structures import structure_defines
 
 __all__ = ["checks"]
 
+_SCHEDULER = "gpu_scheduler"
+_NO_JOBS = "no jobs: what a GPU does is not observed"
 _WANTED: tuple[tuple[TracepointRecord, str], ...] = (
-    (tracepoints.QUEUE, "no jobs: what a GPU does is not observed"),
-    (tracepoints.RUN, "no jobs: what a GPU does is not observed"),
-    (tracepoints.DONE, "no jobs: what a GPU does is not observed"),
-    (tracepoints.DEPENDENCY, "no jobs: what a GPU does is not observed"),
+    (tracepoints.QUEUE, _NO_JOBS),
+    (tracepoints.RUN, _NO_JOBS),
+    (tracepoints.DONE, _NO_JOBS),
+    (tracepoints.DEPENDENCY, _NO_JOBS),
     (tracepoints.SIGNALED, "nothing of the layer but system calls"),
     (tracepoints.WAIT_START, "nothing of the layer but system calls"),
     (tracepoints.VBLANK, "no vertical blanks"),
@@ -27,19 +29,33 @@ _WANTED: tuple[tuple[TracepointRecord, str], ...] = (
 
 def checks(system: System) -> Iterator[Check]:
     """Yield a finding for each event, and for how jobs are named."""
+    scheduler = bool(system.tracepoints.events(_SCHEDULER))
+    if not scheduler:
+        yield _no_scheduler()
     for record, cost in _WANTED:
-        yield _event(record, system, cost)
+        if scheduler or record.group != _SCHEDULER:
+            yield _event(record, system, cost)
     yield _blocked(system)
     if names_are_old(system) and system.live:
         yield _names()
+
+
+def _no_scheduler() -> Check:
+    return Check(
+        name="GPU scheduler",
+        verdict="degrade",
+        evidence=f"no driver that uses the kernel's GPU scheduler is loaded: there is no group {_SCHEDULER}",
+        cost=_NO_JOBS,
+        remedy="load the driver (amdgpu, xe, nouveau and others) before recording; i915 and NVIDIA's own do not use the"
+        " scheduler, and the layers i915 and nvidia show what they do",
+    )
 
 
 def _event(record: TracepointRecord, system: System, cost: str) -> Check:
     found = record.resolve(system.tracepoints)
     name = f"tracepoint {record.group}:{record.event}"
     if isinstance(found, Missing):
-        remedy = f"load the GPU's driver first, which loads {record.group}" if record.group == "gpu_scheduler" else ""
-        return Check(name=name, verdict="degrade", evidence=str(found), cost=cost, remedy=remedy)
+        return Check(name=name, verdict="degrade", evidence=str(found), cost=cost)
     other = f", as {found.name}" if found.choice else ""
     return Check(name=name, verdict="ok", evidence=f"is there{other}")
 

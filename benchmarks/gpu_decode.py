@@ -28,7 +28,7 @@ from benchmarks.page import put_section, section, table
 from benchmarks.results import Result, Row, machine, row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from contextlib import AbstractContextManager
 
 DECODER = Path(__file__).with_name("gpu_decoder.py")
@@ -98,7 +98,7 @@ def _rounds(pid: int, stdin: IO[str], stdout: IO[str], rounds: int) -> dict[tupl
 
 
 @contextmanager
-def _recording(pid: int, options: Sequence[str]) -> Iterator[None]:
+def _recording(pid: int, options: Sequence[str]) -> Generator[None]:
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-m", "fencepath", "record", "-o", f"{folder}/run.fencepath", "--layers", "cuda"]
         words += ["--pid", str(pid), *options]

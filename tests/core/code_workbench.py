@@ -75,10 +75,6 @@ USE = CodeUse(
 )
 
 
-class CodeProbe(CallProbe, frozen=True, kw_only=True):
-    code: CodeUse
-
-
 def plugin(source: Path, use: CodeUse) -> ModuleType:
     """The layer, with what it says of code."""
 
@@ -92,7 +88,7 @@ def plugin(source: Path, use: CodeUse) -> ModuleType:
 
     @hookimpl
     def fencepath_probes(system: System) -> Sequence[ProbeSet]:
-        probes = (CodeProbe(table=TABLE, code=use),)
+        probes = (CallProbe(table=TABLE, code=use),)
         calls = Alternative(probes=probes, gives=TABLE.kinds, bpf=BpfSource(path=source))
         return (ProbeSet(name="calls", detail="sync", alternatives=(calls,)),)
 

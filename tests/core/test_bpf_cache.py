@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,10 +73,9 @@ def test_what_others_could_write_is_not_trusted(folder: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: data[:40] + b"\0" + data[41:], lambda data: b""]
 )
-def test_what_is_damaged_is_compiled_again(folder: Path, damage: object) -> None:
+def test_what_is_damaged_is_compiled_again(folder: Path, damage: Callable[[bytes], bytes]) -> None:
     cache(folder, A_FD=7).put({"one": using(7)}, "")
     (file,) = folder.glob("*.bpf")
-    assert callable(damage)
     file.write_bytes(damage(file.read_bytes()))
     assert cache(folder, A_FD=7).get() is None
 

@@ -14,6 +14,7 @@ from tests.core.synthetic import Story, served_requests
 from fencepath._render.request import _bar
 from fencepath._render.text import render_report
 from fencepath._render.words import FILLS, MEANINGS, duration, fills_of, listed, share
+from fencepath._text import no_group
 from fencepath.analysis import Analysis
 from fencepath.events import Category
 from fencepath.joins import Confidence
@@ -226,7 +227,17 @@ def test_what_was_not_seen_is_said_in_plain_words() -> None:
         problems=("plugin toy failed at import: no",),
     )
     whole.recording["layers"] = {
-        "toy": {"version": "1", "missing": [{"probe": "libtoy:open", "why": "no such symbol"}]}
+        "toy": {
+            "version": "1",
+            "missing": [
+                {"probe": "libtoy:open", "why": "no such symbol"},
+                {
+                    "probe": "jobs",
+                    "why": f"toy.a cannot be recorded: t:a: {no_group('toys')}; t:b: {no_group('games')}",
+                },
+                {"probe": "ends", "why": f"toy.b cannot be recorded: t:c: {no_group('toys')}; t:d: no such event"},
+            ],
+        }
     }
     whole.recording["cut"] = True
     whole.recording["damage"] = ["segments/000001: 7 bytes"]
@@ -244,6 +255,8 @@ def test_what_was_not_seen_is_said_in_plain_words() -> None:
         "- 1 short-lived process ended before their libraries could be looked at",
         "- a library was mapped before its probes were there; calls in between were not recorded",
         "- toy: libtoy:open: no such symbol",
+        "- toy: ends: toy.b cannot be recorded: t:c: no group toys (is its module loaded?); t:d: no such event",
+        "- no driver with tracepoints of games, toys was loaded",
         "- rule toy.done is off: drm.job was not recorded",
         "- plugin toy failed at import: no",
     ]

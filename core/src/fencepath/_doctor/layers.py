@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,16 +10,13 @@ from fencepath._doctor.state import MachineState, Tracepoints
 from fencepath._doctor.verdicts import degrade, fine, warn
 from fencepath._loader import Registry
 from fencepath._record.plan import Plan, make_plan
+from fencepath._text import absent_groups
 from fencepath.errors import MachineError
 from fencepath.plugin import Check, Detail
 from fencepath.system import KernelSymbols, System
 from fencepath.tracepoints import LiveTracepoints, TextTracepoints, TracepointFormat
 
 __all__ = ["Noted", "layer_checks", "live_layer_checks", "system_of"]
-
-
-_KIND = re.compile(r"[a-z0-9_.]+ cannot be recorded: ")
-_NO_GROUP = re.compile(r": no group (\S+) \(is its module loaded\?\)")
 
 
 class Noted:
@@ -131,18 +127,11 @@ def _planned(plan: Plan) -> Iterator[tuple[str, Check]]:
             yield planned.plugin.name, fine(planned.probe_set.name, f"{len(planned.layouts)} kinds can be recorded")
     absent: dict[tuple[str, str], list[str]] = {}
     for missing in plan.missing:
-        group = _absent_group(missing.why)
-        if group:
-            absent.setdefault((missing.layer, group), []).append(missing.probe)
+        groups = absent_groups(missing.why)
+        if len(groups) == 1:
+            absent.setdefault((missing.layer, groups[0]), []).append(missing.probe)
         else:
             yield missing.layer, degrade(missing.probe, missing.why, "these events are not recorded")
     for (layer, group), probes in absent.items():
         why = f"its module is not loaded: there are no tracepoints of the group {group}, so that nothing is lost"
         yield layer, fine(", ".join(probes), why)
-
-
-def _absent_group(why: str) -> str:
-    """The group that is not there, if that is the whole reason; "" if there is another."""
-    groups = _NO_GROUP.findall(why)
-    reasons = [part for part in _KIND.sub("", why).split("; ") if part]
-    return str(groups[0]) if len(groups) == len(reasons) and len(set(groups)) == 1 else ""

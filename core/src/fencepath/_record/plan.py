@@ -150,7 +150,9 @@ def _choose(plugin: LoadedPlugin, probe_set: ProbeSet, system: System, missing: 
                 missing.append(MissingSet(plugin.name, probe_set.name, f"by its second best way: {alternative.loses}"))
             return planned
         whys.append(planned)
-    missing.append(MissingSet(plugin.name, probe_set.name, "; ".join(whys) or "the plugin offers no way"))
+    missing.append(
+        MissingSet(plugin.name, probe_set.name, "; ".join(dict.fromkeys(whys)) or "the plugin offers no way")
+    )
     return None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from fencepath._text import no_group
 from fencepath._tracepoints.format import TracepointField, TracepointFormat
 from fencepath._tracepoints.sources import TracepointSource
 from fencepath._tracepoints.types import Filter, From, Take
@@ -118,7 +119,7 @@ def _match(source: From, kernel: TracepointSource) -> tuple[TracepointFormat | N
 
 
 def _no_group(group: str, kernel: TracepointSource) -> str:
-    return "" if kernel.events(group) else f"no group {group} (is its module loaded?)"
+    return "" if kernel.events(group) else no_group(group)
 
 
 def _is_there(item: str, kernel: TracepointSource) -> bool:

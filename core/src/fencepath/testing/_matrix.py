@@ -14,6 +14,7 @@ import msgspec
 
 from fencepath._loader import LoadedPlugin, Registry, load_plugins
 from fencepath._record.plan import PlannedSet
+from fencepath._text import absent_groups, no_group
 from fencepath.errors import FencepathError, LoadError, UsageError
 from fencepath.system import System
 from fencepath.testing._declared import Way, layouts_of, number, ways
@@ -23,8 +24,6 @@ from fencepath.tracepoints import bundle_name
 __all__ = ["Cell", "Matrix", "Result", "check_matrix", "saved_kernels", "shipped_kernels"]
 
 Result: TypeAlias = Literal["full", "less", "missing", "not_saved", "refused"]
-
-_NO_GROUP = re.compile(r"no group \S+ \(is its module loaded\?\)")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +163,7 @@ def _cell(plugin: LoadedPlugin, system: System, name: str, alternatives: list[Wa
             loses=way.alternative.loses,
         )
         return _loaded(cell, way, planned, system) if load else cell
-    nothing = all(_NO_GROUP.search(why) for why in lacks)
+    nothing = all(absent_groups(why) for why in lacks)
     return Cell(
         kernel=system.kernel,
         probe_set=name,
@@ -178,7 +177,7 @@ def _unsaved(planned: PlannedSet, system: System) -> str:
     """Why system calls cannot be recorded by these formats, "" if they can: any kernel has them."""
     if planned.syscalls is None or system.tracepoints.events("syscalls"):
         return ""
-    return "no group syscalls (is its module loaded?)"
+    return no_group("syscalls")
 
 
 def _loaded(cell: Cell, way: Way, planned: PlannedSet, system: System) -> Cell:

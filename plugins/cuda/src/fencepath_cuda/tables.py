@@ -61,14 +61,15 @@ class KernelsTable:
         batch = view.batch("cuda.operation")
         kernels = batch["operation"] == OperationKind.KERNEL
         label, in_graph = batch["label"][kernels], batch["node"][kernels] >= 0
-        rows = []
+        counts: list[tuple[str, int, int]] = []
         for index in np.unique(label).tolist():
             mine = label == index
             name = batch.labels[index] if index >= len(OperationKind) else _NOT_KNOWN
-            rows.append(
-                {"kernel": name, "launches": int(mine.sum()), "of_which_in_graphs": int((mine & in_graph).sum())}
-            )
-        return sorted(rows, key=lambda row: (-int(row["launches"]), str(row["kernel"])))
+            counts.append((name, int(mine.sum()), int((mine & in_graph).sum())))
+        return [
+            {"kernel": name, "launches": launches, "of_which_in_graphs": in_graphs}
+            for name, launches, in_graphs in sorted(counts, key=lambda row: (-row[1], row[0]))
+        ]
 
 
 TABLES: tuple[TableRule, ...] = (CallersTable(), KernelsTable())

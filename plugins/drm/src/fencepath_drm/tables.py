@@ -135,9 +135,11 @@ class Requests:
     title = "where the time of the jobs went that a request's process queued during it, also for others"
 
     def rows(self, view: View, requests: Sequence[Request]) -> Sequence[Row]:
-        """Return one row a request, in their order."""
+        """Return one row a request, in their order; none where there was no job."""
         measured = _Measured(view)
         jobs = measured.jobs
+        if not len(jobs):
+            return []
         process = _processes(view)
         rows: list[Row] = []
         for request in requests:

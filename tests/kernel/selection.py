@@ -145,6 +145,7 @@ LEFT_OUT: dict[str, str] = {
             "test_memory_of_an_older_record_does_not_shine_through": "6 s; it starts processes until the ring wraps",
         },
     ),
+    "tests/kernel/test_doctor.py::test_the_command_finds_that_recording_works_here": "18 s; `--all` runs it",
     "tests/kernel/test_end_to_end.py::test_every_request_has_a_path_through_the_device": "70 s; test_joined_path.py follows a request further",
     "tests/kernel/test_joined_path.py::test_with_entries_alone_the_launch_is_bounded": "60 s for a recording of its own; "
     "`python -m tests.kernel.run --kernel 6.12 --all tests/kernel/test_joined_path.py` runs it",

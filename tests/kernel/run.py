@@ -117,7 +117,7 @@ def _build_demo(folder: Path) -> Path:
     return command
 
 
-def _warm(tests: Sequence[str]) -> None:
+def _warm(tests: Sequence[str], *, every: bool) -> None:
     """Collect the tests here: a fault of the selection shows at once, and the guest finds everything compiled.
 
     Raises:
@@ -125,7 +125,8 @@ def _warm(tests: Sequence[str]) -> None:
     """
     for source in ("core/src", "plugins"):
         compileall.compile_dir(ROOT / source, quiet=2)
-    environ = {**os.environ, **_ONLY_OUR_PLUGINS, "PYTHONDONTWRITEBYTECODE": "", "FENCEPATH_VM_UPROBES": "multi"}
+    asked = {"PYTHONDONTWRITEBYTECODE": "", "FENCEPATH_VM_UPROBES": "multi", "FENCEPATH_VM_ALL": str(int(every))}
+    environ = {**os.environ, **_ONLY_OUR_PLUGINS, **asked}
     command = [*_pytest(), "--collect-only", "-q", *tests]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -146,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("tests", nargs="*", help="what pytest runs instead of the selection")
     asked = parser.parse_args(arguments)
     end = time.monotonic() + asked.total
-    _warm(asked.tests or FILES)
+    _warm(asked.tests or FILES, every=asked.all)
     runner = Runner(asked.cache, asked.out, asked.tests, every=asked.all)
     wanted = [kernel for kernel in KERNELS if not asked.kernel or kernel.name in asked.kernel]
 

@@ -34,7 +34,6 @@ FILES_OF_THE_NEWEST = (
     "tests/kernel",
     "tests/core/test_mark.py",
     "tests/core/test_syscalls_live.py",
-    "tests/core/test_tracepoints_live.py",
 )
 """Of :data:`FILES`, what runs on a kernel that is not required: it attaches uprobes and makes maps as 6.12 does."""
 
@@ -146,6 +145,7 @@ LEFT_OUT: dict[str, str] = {
         },
     ),
     "tests/kernel/test_doctor.py::test_the_command_finds_that_recording_works_here": "18 s; `--all` runs it",
+    "tests/kernel/test_drivers.py::test_every_program_attaches": "30 s and more a driver; `--all` runs it",
     "tests/kernel/test_end_to_end.py::test_every_request_has_a_path_through_the_device": "70 s; test_joined_path.py follows a request further",
     "tests/kernel/test_joined_path.py::test_with_entries_alone_the_launch_is_bounded": "60 s for a recording of its own; "
     "`python -m tests.kernel.run --kernel 6.12 --all tests/kernel/test_joined_path.py` runs it",

@@ -30,11 +30,7 @@ test_calibration (fencepath's own tools), the live tests of plugins/cuda and tes
 tests/kernel/test_end_to_end.py makes one).
 """
 
-FILES_OF_THE_NEWEST = (
-    "tests/kernel",
-    "tests/core/test_mark.py",
-    "tests/core/test_syscalls_live.py",
-)
+FILES_OF_THE_NEWEST = ("tests/kernel", "tests/core/test_mark.py")
 """Of :data:`FILES`, what runs on a kernel that is not required: it attaches uprobes and makes maps as 6.12 does."""
 
 _ERRORS = "what is said of an error that the kernel returns: 2 s for programs that are not run"

@@ -108,6 +108,18 @@ def test_dead_process_is_a_wrong_use() -> None:
 
 
 @pytest.mark.bpf
+def test_a_program_that_is_not_position_independent_is_opened(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """It lies at a low address, before which /proc/PID/maps puts zeros that /proc/PID/map_files does not have."""
+    fixed = compile_c(tmp_path, "fixed", LOADER, "-ldl", "-no-pie", "-Wl,--build-id=sha1")
+    with loading([str(fixed), str(built[1])]) as process:
+        mapped = only(process.pid, "fixed")
+        assert mapped.start < 1 << 28
+        with ElfImage(mapped.open()) as image, ElfImage(fixed) as file:
+            assert file.build_id
+            assert image.build_id == file.build_id
+
+
+@pytest.mark.bpf
 def test_unlinked_and_replaced_library_is_opened_as_mapped(built: tuple[Path, Path], tmp_path: Path) -> None:
     loader, library = built
     copy = Path(shutil.copy(library, tmp_path / "libfp.so"))

@@ -171,14 +171,16 @@ def _parse_line(line: str, pid: int) -> MappedLibrary | None:
     # a file in no mount that can be seen has no path
     inode = int(match["inode"]) if path else 0
     deleted = inode != 0 and path.endswith(_DELETED)
+    start, end = int(match["start"], 16), int(match["end"], 16)
     return MappedLibrary(
         pid=pid,
         path_text=path.removesuffix(_DELETED) if deleted else path,
-        open_path=f"/proc/{pid}/map_files/{match['start']}-{match['end']}",
+        # without the zeros in front that maps has at low addresses: those of programs that are not position independent
+        open_path=f"/proc/{pid}/map_files/{start:x}-{end:x}",
         device=(int(match["major"], 16), int(match["minor"], 16)),
         inode=inode,
-        start=int(match["start"], 16),
-        end=int(match["end"], 16),
+        start=start,
+        end=end,
         offset=int(match["offset"], 16),
         deleted=deleted,
     )

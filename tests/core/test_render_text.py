@@ -21,6 +21,7 @@ from fencepath.joins import Confidence
 from fencepath.report import (
     Finding,
     JoinCount,
+    LayerTable,
     LossEntry,
     Milestones,
     PathReport,
@@ -266,6 +267,26 @@ def test_when_all_was_seen_nothing_is_said_about_it() -> None:
     text = shown(report(request("r", path(segment(0, 1000)))))
     assert "not seen" not in text
     assert "fit together" not in text
+
+
+def test_layers_tables_have_names_times_and_sizes() -> None:
+    rows: tuple[dict[str, str | int | float | bool | None], ...] = (
+        {
+            "pid": 41_000,
+            "place": "gpu",
+            "device": None,
+            "peak_bytes": 3 << 29,
+            "grown_bytes": -2048,
+            "in_calls_ns": 1_500,
+        },
+        {"pid": 7, "place": None, "device": None, "peak_bytes": 1023, "grown_bytes": 0, "in_calls_ns": 2},
+    )
+    found = lines(report(layers={"toy": {"memory": LayerTable(title="Memory of toys", rows=rows)}}))
+    assert [line.split() for line in found[found.index("Memory of toys") + 1 :]] == [
+        ["pid", "place", "peak", "grown", "in", "calls"],
+        ["41000", "gpu", "1.5", "GiB", "-2.0", "KiB", "1.500", "µs"],
+        ["7", "1023", "B", "0", "B", "2", "ns"],
+    ]
 
 
 def test_findings_are_printed() -> None:

@@ -67,6 +67,7 @@ FILLS = "█▓▒░▚▞▤▥▧▨"
 HANDED_ON: Mapping[str, str] = {"core.wake": "then woke", "core.fork": "then made"}
 """How one thread made another go on, by the rule of the edge."""
 
+_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
 
@@ -86,6 +87,14 @@ def duration(time_ns: int) -> str:
         if time_ns >= unit_ns:
             return f"{time_ns / unit_ns:.3f} {name}"
     return f"{time_ns} ns"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes, which may be negative, with one decimal in the largest unit in which it is at least 1."""
+    for unit, name in _SIZES:
+        if abs(number) >= unit:
+            return f"{number / unit:,.1f} {name}"
+    return f"{number} B"
 
 
 def share(part: int, whole: int) -> str:

@@ -104,7 +104,7 @@ def _job_alternatives(system: System) -> tuple[Alternative, ...]:
             _FENCES,
             {**defines, "DRM_JOBS": 0, "DRM_BLOCKED": 0},
             raw,
-            loses="jobs: the GPU scheduler has no events here; load its driver before recording",
+            loses="no jobs, as no driver that uses the GPU scheduler was loaded",
         ),
     )
     return ways[1:] if system.live and not blocked_is_safe(system.kernel) else ways

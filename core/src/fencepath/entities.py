@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fencepath._recording.rows import LossRow, lost_windows
 from fencepath.events import Batch, Column
 
 __all__ = ["NO_ENTITY", "Entities", "EntityIds", "EntityTracker", "generations"]
@@ -26,9 +27,14 @@ NO_ENTITY = -1
 
 
 class Entities:
-    """Gives entities their integers and knows their text."""
+    """Gives entities their integers and knows their text.
 
-    def __init__(self) -> None:
+    Args:
+        loss: what the recording knows to be lost, for trackers that follow what calls change.
+    """
+
+    def __init__(self, loss: Sequence[LossRow] = ()) -> None:
+        self._loss = loss
         self._ids: dict[tuple[object, ...], int] = {}
         self._texts: list[str] = []
         self._types: list[str] = []
@@ -73,6 +79,10 @@ class Entities:
         numbers = np.array([self.intern(entity, key, partial(text, *key)) for key in keys], np.int64)
         ids[chosen] = numbers[inverse]
         return ids
+
+    def lost(self, *kinds: str) -> npt.NDArray[np.int64]:
+        """Windows in which records of these kinds, or of a kind not known, were lost; as :meth:`fencepath.joins.Events.lost`."""
+        return lost_windows(self._loss, *kinds)
 
     def text(self, number: int) -> str:
         """Return the stable text of an entity, such as ``cuda.stream:process:…/0x1#0``.

@@ -35,6 +35,7 @@ HANDLES = (
     "cuda.graph.capture_end",
     "cuda.graph.instantiate",
 )
+_CHANGING = ("cuda.context.create", "cuda.context.set", "cuda.context.destroy")
 _NAMING = ("cuda.context.create", "cuda.context.set", "cuda.context.synchronize")
 SET, PUSH, POP = range(3)
 
@@ -98,12 +99,21 @@ class Names:
 
     def current(self, call: Call) -> int:
         """Handle of the context that was current in a call's thread when it began, 0 if it is not known."""
-        stack = [0]
-        for change in self.done("cuda.context.create", "cuda.context.set", "cuda.context.destroy"):
+        stack, told = [0], 0
+        for change in self.done(*_CHANGING):
             if change.tid == call.tid and change.end <= call.begin and not change.get("primary"):
+                if self.lost(told, change.end, *_CHANGING):
+                    stack = [0]
                 _change(stack, change)
+                told = change.end
+        if stack[-1] and not self.lost(told, call.begin, *_CHANGING):
+            return stack[-1]
         known = self.known_contexts(call.pid)
-        return stack[-1] or (known.pop() if len(known) == 1 else 0)
+        return known.pop() if len(known) == 1 and not self._may_have_missed(call) else 0
+
+    def _may_have_missed(self, call: Call) -> bool:
+        """Whether a context may have been made or become current before a call, and nothing told so."""
+        return self.lost(0, call.begin, *_CHANGING)
 
     def _births(self, kind: str, pid: int, column: str, handle: int, by: int) -> list[Call]:
         def value(call: Call) -> int:
@@ -138,8 +148,8 @@ class Names:
         return call.pid, owner, call.stream, generation, tid
 
     def has_several(self, call: Call) -> bool:
-        """Whether the call's process is known to have made several contexts, or given them to threads."""
-        return len(self.known_contexts(call.pid)) > 1
+        """Whether the call's process may have made several contexts, or given them to threads."""
+        return len(self.known_contexts(call.pid)) > 1 or self._may_have_missed(call)
 
     def place(self, call: Call) -> Handle:
         """What stands for a call's context: where that is not known, the only one that its process names, or none."""
@@ -164,7 +174,7 @@ class Names:
         guessed = self.context(call) is None or (
             call.stream not in (0, LEGACY, PER_THREAD) and not self.stream_births(call)
         )
-        return not (guessed and len(self.named_contexts(call.pid)) > 1)
+        return not (guessed and (len(self.named_contexts(call.pid)) > 1 or self._may_have_missed(call)))
 
     def event(self, call: Call) -> Handle | None:
         """Process, handle and generation of a call's CUDA event; None for none."""

@@ -156,7 +156,8 @@ class Run:
     """The engine over batches: entities, derived operations, activities and rules."""
 
     def __init__(self, batches: dict[str, Batch], losses: Sequence[Loss] = ()) -> None:
-        self.entities = Entities()
+        loss = [LossRow("ring", one.kind, 0, one.from_ns, one.to_ns, 1) for one in losses]
+        self.entities = Entities(loss)
         processes = ProcessTable("boot", [], self.entities)
         processes.build(None, None)
         for batch in batches.values():
@@ -164,7 +165,6 @@ class Run:
         tracker = CudaEntities()
         for kind in sorted((kind for kind in CLASSES if kind in batches), key=lambda kind: not _early(kind)):
             tracker.update(batches[kind], self.entities)
-        loss = [LossRow("ring", one.kind, 0, one.from_ns, one.to_ns, 1) for one in losses]
         self.model = CudaModel()
         self.events = EngineEvents(batches, CLASSES, loss)
         derived = {batch.kind: batch for batch in self.model.derive(self.events, self.entities) if len(batch)}

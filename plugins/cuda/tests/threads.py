@@ -18,6 +18,7 @@ from plugins.cuda.tests.story import LEGACY, OPEN, PER_THREAD, Call, Story
 
 from fencepath.records import Flags
 from fencepath_cuda.events import NodeKind
+from fencepath_cuda.rows import RECORD
 
 CONTEXTS = (0xC100, 0xC200)
 SHARED = (0x5100, 0x5200)
@@ -67,6 +68,7 @@ class Program:
         self._owner: dict[int, int] = {}
         self._generation: dict[int, int] = defaultdict(int)
         self._execs: dict[int, Exec] = {}
+        self._handed_out: set[int] = set()
         self._scripts: dict[int, list[_Plan]] = {tid: self._begin(tid) for tid in THREADS}
 
     def run(self, calls: int) -> None:
@@ -97,6 +99,7 @@ class Program:
             fields = _fields(known)
             more = {**call.more, **fields.pop("more", {})}
             self.calls[number] = msgspec.structs.replace(call, end=now, more=more, **fields)
+            self._handed_out.update(handle for handle in (fields.get("stream"), fields.get("event")) if handle)
             at(now + self._delay(), lambda time: begin(tid, time))
 
         for tid in THREADS:
@@ -126,14 +129,22 @@ class Program:
     def _a_stream(self, tid: int) -> int:
         """A stream that the thread may use now: its context is current."""
         own = (0x5000 + tid * 16, 0x5001 + tid * 16)
-        mine = [handle for handle in (*SHARED, *own) if self._owner.get(handle, 0) == self._current[tid]]
+        mine = [handle for handle in (*self._shared(), *own) if self._owner.get(handle, 0) == self._current[tid]]
         return self.random.choice((LEGACY, PER_THREAD, *mine, *mine))
 
     def _any_stream(self, tid: int) -> int:
         """A stream that the thread may use if no kernel goes there, whichever context is current."""
-        shared = [handle for handle in SHARED if not self._contexts or handle in self._owner]
+        shared = self._shared()
         own = [] if self._lacks_context(tid) else [self._a_stream(tid)]
         return self.random.choice((*shared, *own, *own)) if (*shared, *own) else 0
+
+    def _shared(self) -> Sequence[int]:
+        """Streams that every thread may know: made before the program began, or by a call that has returned."""
+        return [handle for handle in SHARED if not self._contexts or handle in self._handed_out]
+
+    def _an_event(self) -> int:
+        """One that every thread may know: made before the program began, or by a call that has returned."""
+        return self.random.choice((*EVENTS, *{INTERPROCESS}.intersection(self._handed_out)))
 
     def _private(self, tid: int, number: int) -> int:
         return 0x5000 + tid * 16 + number
@@ -232,7 +243,7 @@ class Program:
         handle = self._any_stream(tid)
         if not handle:
             return []
-        event = self.random.choice((*EVENTS, INTERPROCESS))
+        event = self._an_event()
 
         def effect(now: int, number: int) -> tuple[Mapping[str, Any], int]:
             self.device.record((number, -1), self._stream(tid, handle), now, event)
@@ -253,7 +264,7 @@ class Program:
         handle = self._any_stream(tid)
         if not handle:
             return []
-        event = self.random.choice((*EVENTS, INTERPROCESS))
+        event = self._an_event()
 
         def effect(now: int, number: int) -> tuple[Mapping[str, Any], int]:
             self.device.wait((number, -1), self._stream(tid, handle), now, event)
@@ -290,7 +301,7 @@ class Program:
         ]
 
     def _synchronize_event(self, tid: int) -> list[_Plan]:
-        event = self.random.choice((*EVENTS, INTERPROCESS))
+        event = self._an_event()
         return [
             _Plan(
                 "cuda.event.synchronize", {"event": event}, lambda now, number: ({}, self.device.events.get(event, 0))
@@ -302,7 +313,7 @@ class Program:
         return self.random.choice((self._record, self._wait, self._synchronize, self._synchronize_event))(tid)
 
     def _query(self, tid: int) -> list[_Plan]:
-        handle, event = self._any_stream(tid), self.random.choice((*EVENTS, INTERPROCESS))
+        handle, event = self._any_stream(tid), self._an_event()
 
         def stream(now: int, number: int) -> tuple[Mapping[str, Any], int]:
             return {"result": 0 if self.device.idle_at(self._stream(tid, handle)) <= now else 600}, 0
@@ -455,16 +466,30 @@ def recorded(program: Program, *, attached: bool, lossy: bool) -> Story:
     """
     random, story = program.random, Story()
     last = max(call.begin for call in program.calls)
-    first = random.randint(0, last // 2) if attached else 0
+    first = min(_attach(program, random.randint(0, last // 2)), last) if attached else 0
     for _ in range(random.choice((1, 2)) if lossy else 0):
         kind, begin = (
-            random.choice(("", *_HANDLES, *{call.kind for call in program.calls})),
+            random.choice(("", *_HANDLES, *sorted({call.kind for call in program.calls}))),
             random.randint(first, last),
         )
         story.lose(kind, begin, begin + random.choice((10, 200, 2000)))
     seen = (call for call in program.calls if call.begin >= first and not _lost(call, story))
     story.calls = [_as_seen(call, last, random) for call in seen]
     return story
+
+
+def _attach(program: Program, time_ns: int) -> int:
+    """The first moment from a time on at which no CUDA event is being recorded.
+
+    Such a call would not be seen, and the model takes it that there is none, and says so.
+    """
+    while running := [call for call in program.calls if _records(call) and call.begin < time_ns < call.end]:
+        time_ns = max(call.end for call in running)
+    return time_ns
+
+
+def _records(call: Call) -> bool:
+    return call.kind in (RECORD, "cuda.graph.launch")
 
 
 def _lost(call: Call, story: Story) -> bool:
@@ -474,6 +499,7 @@ def _lost(call: Call, story: Story) -> bool:
 def _as_seen(call: Call, last: int, random: Random) -> Call:
     if call.end > last:
         return msgspec.structs.replace(call, end=last, flags=OPEN, result=0)
-    if call.kind in ENTRY_ONLY and random.random() < 0.1:
+    # the model takes a call for successful whose result is not recorded, and says so
+    if call.kind in ENTRY_ONLY and not call.result and random.random() < 0.1:
         return msgspec.structs.replace(call, end=call.begin, flags=int(Flags.TASK | Flags.ENTRY_ONLY), result=0)
     return call

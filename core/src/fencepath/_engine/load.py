@@ -53,7 +53,7 @@ def load(recording: Recording, registry: Registry, without: Sequence[str] = ()) 
         registry: plugins; kinds that none of them owns are left out and named in ``problems``.
         without: layers to leave out as if they had not been recorded.
     """
-    entities = Entities()
+    entities = Entities(recording.loss)
     loaded = Loaded(entities, ProcessTable(recording.manifest.boot_id, _process_facts(recording), entities))
     collected: dict[str, list[Batch]] = defaultdict(list)
     bus = EventBus()

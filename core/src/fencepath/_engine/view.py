@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fencepath._engine.activities import ActivityTable
+from fencepath._recording.rows import lost_windows
 from fencepath.events import Batch, Column, Event, columns_of
 from fencepath.joins import Activities
 from fencepath.modules import Modules
@@ -83,8 +84,7 @@ class EngineEvents:
 
     def lost(self, *kinds: str) -> npt.NDArray[np.int64]:
         """Windows (from, to) in which records of these kinds, or of a kind that is not known, were lost."""
-        windows = [(row.from_ns, row.to_ns) for row in self._loss if row.count and row.kind in ("", *kinds)]
-        return np.array(sorted(windows), np.int64).reshape(-1, 2)
+        return lost_windows(self._loss, *kinds)
 
 
 class EngineView(EngineEvents):

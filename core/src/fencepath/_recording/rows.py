@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 __all__ = ["ALL_CPUS", "Damage", "Fact", "LossRow"]
 
@@ -32,6 +35,16 @@ class LossRow(msgspec.Struct, frozen=True):
     from_ns: int
     to_ns: int
     count: int
+
+
+def lost_windows(rows: Iterable[LossRow], *kinds: str) -> npt.NDArray[np.int64]:
+    """Return windows in which records of these kinds, or of a kind that is not known, were lost.
+
+    Returns:
+        Shape (n, 2): from and to, CLOCK_MONOTONIC in ns, ascending by begin; they may overlap.
+    """
+    windows = [(row.from_ns, row.to_ns) for row in rows if row.count and row.kind in ("", *kinds)]
+    return np.array(sorted(windows), np.int64).reshape(-1, 2)
 
 
 class Fact(msgspec.Struct, frozen=True):

@@ -8,11 +8,12 @@ import numpy.typing as npt
 
 from fencepath.entities import NO_ENTITY, Entities, EntityIds, generations
 from fencepath.events import Batch, Column
-from fencepath_cuda.contexts import UNKNOWN, CurrentContexts
+from fencepath_cuda.contexts import CONTEXT_CHANGES, UNKNOWN, CurrentContexts
 from fencepath_cuda.events import StreamKind
+from fencepath_cuda.lost import Lost
 from fencepath_cuda.ordered import Ordered
 
-__all__ = ["CONTEXT_CHANGES", "CREATES", "CudaEntities"]
+__all__ = ["CREATES", "CudaEntities"]
 
 Ints = npt.NDArray[np.int64]
 Handles = npt.NDArray[np.uint64]
@@ -20,7 +21,6 @@ Mask = npt.NDArray[np.bool_]
 
 CONTEXT, STREAM, EVENT = "cuda.context", "cuda.stream", "cuda.event"
 CREATES = {"cuda.context.create": CONTEXT, "cuda.stream.create": STREAM, "cuda.event.create": EVENT}
-CONTEXT_CHANGES = ("cuda.context.create", "cuda.context.set", "cuda.context.destroy")
 _HANDLE = {CONTEXT: "context_handle", STREAM: "stream_handle", EVENT: "event_handle"}
 
 
@@ -60,7 +60,7 @@ class CudaEntities:
     call began, 0 for one that was there before the recording. A creation that failed creates nothing. A stream belongs to
     the context in which it was created, default streams to the one that is current in the calling thread: each context has
     one legacy stream, and one per-thread stream for each thread. Default streams are never created and have generation 0.
-    Where a process has several contexts and a thread's is not known, its legacy stream is taken for its own.
+    Where a process may have several contexts and a thread's is not known, its legacy stream is taken for its own.
     """
 
     def __init__(self) -> None:
@@ -72,13 +72,14 @@ class CudaEntities:
         """Name the context, the stream and the CUDA event of each call; creations of a type come before its uses."""
         if batch.kind in CONTEXT_CHANGES:
             self._contexts.add(batch)
-        current = self._contexts.current(batch["thread"], batch["process"], batch["begin_ns"])
+        lost = Lost(entities, *CONTEXT_CHANGES)
+        current = self._contexts.current(batch["thread"], batch["process"], batch["begin_ns"], lost)
         created = CREATES.get(batch.kind)
         if created is not None:
             self._add_births(batch, created, current)
         if "stream_handle" in batch:
             owner = self._stream_contexts(batch, current)
-            batch.columns["stream"] = self._streams(batch, entities, owner)
+            batch.columns["stream"] = self._streams(batch, entities, owner, lost)
             current = np.where(owner != UNKNOWN, owner, current)
         if "context_handle" in batch:
             current = np.where(batch["context_handle"] != 0, batch["context_handle"], current)
@@ -119,11 +120,12 @@ class CudaEntities:
         named = (context != UNKNOWN) & (batch["process"] != NO_ENTITY)
         return entities.intern_columns(CONTEXT, columns, text, named)
 
-    def _streams(self, batch: Batch, entities: Entities, context: Handles) -> EntityIds:
+    def _streams(self, batch: Batch, entities: Entities, context: Handles, lost: Lost) -> EntityIds:
         kind = batch["stream_kind"]
         created = kind == StreamKind.CREATED
         generation = np.where(created, self._generation(batch, STREAM, batch["stream_handle"]), 0)
-        unplaced = (kind == StreamKind.LEGACY) & (context == UNKNOWN) & self._contexts.several(batch["process"])
+        several = self._contexts.several(batch["process"], batch["begin_ns"], lost)
+        unplaced = (kind == StreamKind.LEGACY) & (context == UNKNOWN) & several
         owner_tid = np.where((kind == StreamKind.PER_THREAD) | unplaced, batch["tid"], 0)
         columns = [batch["process"], context, batch["stream_handle"], owner_tid.astype(np.int64), generation]
 

@@ -14,7 +14,7 @@ from fencepath.events import Batch
 from fencepath.joins import Events
 from fencepath_cuda.captures import Captures
 from fencepath_cuda.drafts import ADDED, SINGLE, Draft, Graph, Place
-from fencepath_cuda.links import Lost
+from fencepath_cuda.lost import Lost
 from fencepath_cuda.ordered import Ints
 from fencepath_cuda.rows import SUBMITTING, Rows
 

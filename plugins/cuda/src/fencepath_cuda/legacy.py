@@ -7,7 +7,8 @@ import numpy as np
 
 from fencepath.joins import Events
 from fencepath_cuda.events import StreamKind
-from fencepath_cuda.links import Lost, Order, Waits, is_sure
+from fencepath_cuda.links import Order, Waits, is_sure
+from fencepath_cuda.lost import Lost
 from fencepath_cuda.operations import Operations
 from fencepath_cuda.order import HANDLES, items_in_order
 from fencepath_cuda.ordered import Ints, Ordered

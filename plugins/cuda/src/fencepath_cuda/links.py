@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from fencepath.entities import NO_ENTITY
-from fencepath.joins import Events
 from fencepath_cuda.ordered import Ints
 from fencepath_cuda.rows import FOREVER, Mask, Rows
 
-__all__ = ["Lost", "Order", "Waits", "is_sure"]
+__all__ = ["Order", "Waits", "is_sure"]
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -73,19 +71,3 @@ def is_sure(cause: Rows, effect: Rows) -> Mask:
     same = (cause.thread == effect.thread) & (cause.thread != NO_ENTITY)
     sure: Mask = same | (cause.returned <= effect.begin)
     return sure
-
-
-class Lost:
-    """Windows of time in which calls of some kinds were lost, so that what follows from calls there is not sure."""
-
-    def __init__(self, events: Events, *kinds: str) -> None:
-        windows: npt.NDArray[np.int64] = events.lost(*kinds)
-        self._from = windows[:, 0]
-        self._reach = np.maximum.accumulate(windows[:, 1]) if len(windows) else windows[:, 1]
-
-    def between(self, begin: Ints, end: Ints) -> Mask:
-        """Whether something may be missing between two times."""
-        at = np.searchsorted(self._from, end, "right") - 1
-        if not len(self._from):
-            return np.zeros(len(begin), np.bool_)
-        return np.asarray((at >= 0) & (self._reach[at] >= begin))

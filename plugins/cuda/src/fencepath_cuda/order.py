@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from fencepath.joins import Events
-from fencepath_cuda.links import Lost, Order, is_sure
+from fencepath_cuda.links import Order, is_sure
+from fencepath_cuda.lost import Lost
 from fencepath_cuda.operations import Operations
 from fencepath_cuda.ordered import Ints, Ordered
 from fencepath_cuda.rows import RECORD, SUBMITTING, Mask

@@ -7,7 +7,9 @@ import numpy as np
 
 from fencepath.entities import NO_ENTITY
 from fencepath.joins import Events
+from fencepath_cuda.contexts import CONTEXT_CHANGES
 from fencepath_cuda.events import StreamKind
+from fencepath_cuda.lost import Lost
 from fencepath_cuda.ordered import Ints
 from fencepath_cuda.rows import Mask, Rows
 
@@ -39,6 +41,7 @@ class Places:
         self._several: Ints = np.array([owner for owner, of in contexts.items() if len(of) > 1], np.int64)
         self._only = {owner: next(iter(of.values())) for owner, of in contexts.items() if len(of) == 1}
         self._made: Ints = events.batch("cuda.stream.create")["stream"]
+        self._lost = Lost(events, *CONTEXT_CHANGES)
 
     def of(self, rows: Rows) -> Ints:
         """Return what stands for the context of each call: of those that are not known, one for each process."""
@@ -50,8 +53,9 @@ class Places:
         """Whether it is known which context each call was in.
 
         A stream from before the recording is taken to belong to the context that its caller has, which is no more than likely
-        where there are several.
+        where there may be several.
         """
         made = np.isin(rows.stream, self._made)
         guessed = (rows.context == NO_ENTITY) | ((rows.stream_kind == StreamKind.CREATED) & ~made)
-        return np.asarray(~(np.isin(rows.process, self._several) & guessed))
+        several = np.isin(rows.process, self._several) | self._lost.before(rows.begin)
+        return np.asarray(~(several & guessed))

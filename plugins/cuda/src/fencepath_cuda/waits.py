@@ -9,7 +9,8 @@ import numpy as np
 from fencepath.entities import NO_ENTITY
 from fencepath.joins import Events
 from fencepath_cuda.events import Direction
-from fencepath_cuda.links import Lost, Waits, is_sure
+from fencepath_cuda.links import Waits, is_sure
+from fencepath_cuda.lost import Lost
 from fencepath_cuda.operations import Operations
 from fencepath_cuda.order import HANDLES, sure_record
 from fencepath_cuda.ordered import Ints

@@ -14,6 +14,7 @@ import os
 import signal
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +77,29 @@ def read_mark(tid: int) -> dict[str, Any] | None:
 
 
 def follow(pid: int) -> int:
-    """Pass on every stop until the first process ends; return its exit status."""
+    """Pass on every stop until the first process ends; return its exit status.
+
+    A thread may be killed while it is stopped, as when another one ends the process: its end is told by the next wait.
+    """
     while True:
         tid, status = os.waitpid(-1, 0x40000000)  # __WALL
         if os.WIFEXITED(status) or os.WIFSIGNALED(status):
             if tid == pid:
                 return os.waitstatus_to_exitcode(status)
             continue
-        stop, deliver = os.WSTOPSIG(status), 0
-        if stop == SYSCALL_STOP:
-            mark = read_mark(tid)
-            if mark:
-                print(json.dumps(mark), flush=True)
-        elif stop not in (signal.SIGTRAP, signal.SIGSTOP):
-            deliver = stop
-        ptrace(SYSCALL, tid, 0, deliver)
+        with suppress(ProcessLookupError):
+            pass_on(tid, os.WSTOPSIG(status))
+
+
+def pass_on(tid: int, stop: int) -> None:
+    deliver = 0
+    if stop == SYSCALL_STOP:
+        mark = read_mark(tid)
+        if mark:
+            print(json.dumps(mark), flush=True)
+    elif stop not in (signal.SIGTRAP, signal.SIGSTOP):
+        deliver = stop
+    ptrace(SYSCALL, tid, 0, deliver)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,8 @@ class Oracle:
         ]
         rivals = [each for each in others if each.begin < end and self.names.returned(each) > made.begin]
         lost = self.names.lost(made.begin, end, *HANDLES, RECORD, "cuda.graph.launch")
-        return self.names.is_sure(made, call) and not rivals and not lost and event not in self._shared()
+        shared = event in self._shared() or self.names.may_be_shared(event, made)
+        return self.names.is_sure(made, call) and not rivals and not lost and not shared
 
     def _shared(self) -> set[Handle | None]:
         """CUDA events that others record too."""

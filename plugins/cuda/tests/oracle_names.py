@@ -171,8 +171,9 @@ class Names:
         return call.pid, handle, len([birth for birth in births if not birth.get("primary")]) + len(first)
 
     def knows_context(self, call: Call) -> bool:
+        made = last(self.stream_births(call))
         guessed = self.context(call) is None or (
-            call.stream not in (0, LEGACY, PER_THREAD) and not self.stream_births(call)
+            call.stream not in (0, LEGACY, PER_THREAD) and (not made or self._is_renewed(made, call))
         )
         return not (guessed and (len(self.named_contexts(call.pid)) > 1 or self._may_have_missed(call)))
 
@@ -195,7 +196,16 @@ class Names:
         if call.stream in (LEGACY, PER_THREAD):
             return call.stream == PER_THREAD
         made = last(self.stream_births(call))
-        return not made.get("stream_flags") & 1 if made else None
+        return not made.get("stream_flags") & 1 if made and not self._is_renewed(made, call) else None
+
+    def _is_renewed(self, made: Call, call: Call) -> bool:
+        """Whether a stream may have been made again between its creation and a call, and nothing told so."""
+        return self.lost(made.end, call.begin, "cuda.stream.create")
+
+    def may_be_shared(self, event: Handle | None, call: Call) -> bool:
+        """Whether a CUDA event may have been made, or made again, before a call, and nothing told so."""
+        births = [each for each in self.done("cuda.event.create") if self.event(each) == event]
+        return self.lost(births[-1].end if births else 0, call.begin, "cuda.event.create")
 
 
 def _change(stack: list[int], change: Call) -> None:

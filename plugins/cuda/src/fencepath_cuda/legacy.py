@@ -8,7 +8,7 @@ import numpy as np
 from fencepath.joins import Events
 from fencepath_cuda.events import StreamKind
 from fencepath_cuda.links import Order, Waits, is_sure
-from fencepath_cuda.lost import Lost
+from fencepath_cuda.lost import Lost, may_be_another
 from fencepath_cuda.operations import Operations
 from fencepath_cuda.order import HANDLES, items_in_order
 from fencepath_cuda.ordered import Ints, Ordered
@@ -27,8 +27,8 @@ def legacy_order(events: Events, operations: Operations) -> Order:
 
     An item on the legacy stream waits for the last one of every blocking stream, and the next one on each of those waits
     for it. Created streams are blocking unless made with CU_STREAM_NON_BLOCKING; per-thread default streams are. Of streams
-    created before the recording it is not known: not sure, and ambiguous. So it is where the context is not known and the
-    process has several.
+    created before the recording, or perhaps again unseen, it is not known: not sure, and ambiguous. So it is where the context
+    is not known and the process has several.
     """
     legacy = operations.items.stream_kind == StreamKind.LEGACY
     blocking, unknown = _blocking(events, operations.items)
@@ -67,6 +67,7 @@ def _blocking(events: Events, items: Rows) -> tuple[Mask, Mask]:
     created, flags = creates["stream"], creates["stream_flags"]
     is_created = items.stream_kind == StreamKind.CREATED
     known = np.isin(items.stream, created)
+    known &= ~may_be_another(events, "cuda.stream.create", "stream", items.stream, items.begin)
     free = np.isin(items.stream, created[(flags & NON_BLOCKING) != 0])
     blocking: Mask = (items.stream_kind == StreamKind.PER_THREAD) | (is_created & known & ~free)
     return blocking, is_created & ~known

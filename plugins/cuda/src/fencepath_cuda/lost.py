@@ -8,9 +8,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fencepath.joins import Events
 from fencepath_cuda.ordered import Ints
 
-__all__ = ["Lost"]
+__all__ = ["Lost", "may_be_another"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -41,3 +42,21 @@ class Lost:
     def before(self, time_ns: Ints) -> Mask:
         """Whether something may be missing up to a time."""
         return self.between(np.zeros(len(time_ns), np.int64), time_ns)
+
+
+def may_be_another(events: Events, kind: str, column: str, entity: Ints, time_ns: Ints) -> Mask:
+    """Whether each entity's handle may have been given to another one by a time, without its creation being recorded.
+
+    Args:
+        events: of the run.
+        kind: calls that create such entities.
+        column: theirs that names what they made.
+        entity: used at `time_ns`, likewise.
+        time_ns: see there.
+    """
+    creates = events.batch(kind)
+    order = np.argsort(creates[column], kind="stable")
+    made, ends = creates[column][order].astype(np.int64), creates["time_ns"][order].astype(np.int64)
+    place = np.searchsorted(made, entity)
+    found = np.append(made, -1)[place] == entity
+    return Lost(events, kind).between(np.where(found, np.append(ends, 0)[place], 0), time_ns)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fencepath.joins import Events
 from fencepath_cuda.links import Order, is_sure
-from fencepath_cuda.lost import Lost
+from fencepath_cuda.lost import Lost, may_be_another
 from fencepath_cuda.operations import Operations
 from fencepath_cuda.ordered import Ints, Ordered
 from fencepath_cuda.rows import RECORD, SUBMITTING, Mask
@@ -123,4 +123,5 @@ def sure_record(events: Events, operations: Operations, at: Ints, event: Ints, e
     begin = operations.items.begin[records.item[at]]
     again = (records.before(event, end, strictly=True) > at) | records.elsewhere(event, begin, end)
     sure = records.alone[at] & ~again & ~np.isin(event, operations.shared)
+    sure &= ~may_be_another(events, "cuda.event.create", "event", event, begin)
     return np.asarray(sure & ~Lost(events, *HANDLES, RECORD, "cuda.graph.launch").between(begin, end))

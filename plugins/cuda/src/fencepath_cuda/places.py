@@ -9,7 +9,7 @@ from fencepath.entities import NO_ENTITY
 from fencepath.joins import Events
 from fencepath_cuda.contexts import CONTEXT_CHANGES
 from fencepath_cuda.events import StreamKind
-from fencepath_cuda.lost import Lost
+from fencepath_cuda.lost import Lost, may_be_another
 from fencepath_cuda.ordered import Ints
 from fencepath_cuda.rows import Mask, Rows
 
@@ -41,6 +41,7 @@ class Places:
         self._several: Ints = np.array([owner for owner, of in contexts.items() if len(of) > 1], np.int64)
         self._only = {owner: next(iter(of.values())) for owner, of in contexts.items() if len(of) == 1}
         self._made: Ints = events.batch("cuda.stream.create")["stream"]
+        self._events = events
         self._lost = Lost(events, *CONTEXT_CHANGES)
 
     def of(self, rows: Rows) -> Ints:
@@ -56,6 +57,7 @@ class Places:
         where there may be several.
         """
         made = np.isin(rows.stream, self._made)
+        made &= ~may_be_another(self._events, "cuda.stream.create", "stream", rows.stream, rows.begin)
         guessed = (rows.context == NO_ENTITY) | ((rows.stream_kind == StreamKind.CREATED) & ~made)
         several = np.isin(rows.process, self._several) | self._lost.before(rows.begin)
         return np.asarray(~(several & guessed))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -59,6 +60,21 @@ def test_what_clang_says_is_in_the_error(tmp_path: Path, capfd: pytest.CaptureFi
 
 
 @pytest.mark.bpf
+def test_what_llvm_says_before_it_ends_the_process_is_not_lost() -> None:
+    text = """
+    int too_much(void *ctx) {
+        char text[600] = {};
+        bpf_probe_read_kernel(text, sizeof(text), ctx);
+        return text[599];
+    }
+    """
+    command = [sys.executable, "-c", f"from fencepath._bpf.compiler import BpfObject; BpfObject({text!r})"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "ended fencepath. It said:" in done.stderr
+    assert "BPF stack limit" in done.stderr
+
+
 def test_what_the_verifier_says_is_in_the_error(capfd: pytest.CaptureFixture[str]) -> None:
     source = """
     BPF_HASH(numbers, u32, u64);

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -35,6 +36,9 @@ _SHIM = INCLUDE_FOLDER / "shim"
 _KERNEL_SOURCE = "BCC_KERNEL_SOURCE"
 _LOG_BYTES = (1 << 18, 1 << 24)
 _TEMPORARY_REMEDY = "free some space for temporary files, or set TMPDIR to another folder"
+_IF_NOT_DONE = """
+read -r _ || { echo "fencepath: the compiler of BPF programs ended fencepath. It said:"; cat "$1"; } >&2
+"""
 _STATISTICS = ("processed ", "verification time ", "stack depth ", "mark_precise:")
 
 # BCC reads the environment, changes the working directory and writes to standard error while it compiles.
@@ -210,16 +214,23 @@ def _kernel_source() -> Generator[None]:
 
 @contextlib.contextmanager
 def _captured_stderr() -> Generator[IO[bytes]]:
-    """Send file descriptor 2 to a file: clang writes there and BCC offers no other way."""
+    """Send file descriptor 2 to a file: clang writes there and BCC offers no other way.
+
+    Of some faults, such as too much on a program's stack, LLVM writes there and ends this process. So somebody outside it
+    passes on what was written if nothing tells them that it went well.
+    """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as captured:
         kept = os.dup(2)
-        os.dup2(captured.fileno(), 2)
-        try:
-            yield captured
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+        command = ["sh", "-c", _IF_NOT_DONE, "sh", f"/proc/self/fd/{captured.fileno()}"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[captured.fileno()]) as watcher:
+            os.dup2(captured.fileno(), 2)
+            try:
+                yield captured
+            finally:
+                os.dup2(kept, 2)
+                os.close(kept)
+                watcher.communicate(b"done\n")
 
 
 def _text(file: IO[bytes]) -> str:

@@ -29,6 +29,7 @@ class Session:
         devices: where device classes are looked up.
         all_processes: whether every process is a target.
         ring_bytes: of all rings.
+        copies: how often each program is attached.
     """
 
     def __init__(
@@ -39,16 +40,21 @@ class Session:
         devices: Devices | None = None,
         all_processes: bool = False,
         ring_bytes: int = 4 << 20,
+        copies: int | None = None,
     ) -> None:
         numbers = {kind: number for number, kind in enumerate(table.kinds, 5)}
         self.numbers = numbers
         self.shared = Shared(numbers, rings=Rings(ring_bytes), all_processes=all_processes, self_tgid=0)
-        self.tracer = SyscallTracer(table, self.shared, numbers, calls=calls, devices=devices)
+        self.tracer = SyscallTracer(table, self.shared, numbers, calls=calls, devices=devices, copies=copies)
         self.target(os.getpid())
 
     def target(self, pid: int) -> None:
         """Make a process a target."""
         self.shared.tgids.update(struct.pack("I", pid), bytes(4))
+
+    def skip(self, number: int) -> None:
+        """Take one of the attached programs away, as the kernel does when it skips it."""
+        self.tracer._links.pop(number).close()
 
     def records(self, kind: str, tid: int | None = None) -> Records:
         """Records of a kind by one thread, this one by default; all others that are in the rings are dropped."""
@@ -78,9 +84,12 @@ def tracing(
     devices: Devices | None = None,
     all_processes: bool = False,
     ring_bytes: int = 4 << 20,
+    copies: int | None = None,
 ) -> Generator[Session, None, None]:
     """Trace until the block ends; arguments as of :class:`Session`."""
-    session = Session(table, calls=calls, devices=devices, all_processes=all_processes, ring_bytes=ring_bytes)
+    session = Session(
+        table, calls=calls, devices=devices, all_processes=all_processes, ring_bytes=ring_bytes, copies=copies
+    )
     try:
         yield session
     finally:

@@ -108,6 +108,22 @@ def test_ioctl_is_recorded_with_what_was_there_before_and_after() -> None:
     assert (np.diff(times.astype(np.int64)) > 0).all()
 
 
+@pytest.mark.parametrize("skipped", [None, *range(6)])
+def test_of_copies_of_a_program_one_records_a_call(skipped: int | None) -> None:
+    """Also if one of them is not run, neither of the three at the entry nor of those at the return."""
+    with tracing(SyscallTable([RANDOM], [ENTROPY]), copies=3) as session, opened("/dev/urandom") as device:
+        attached = session.tracer.attached
+        if skipped is not None:
+            session.skip(skipped)
+        for i in range(5):
+            ask_entropy(device, 1000 + i)
+        records = session.records("random.ioctl")
+        lost = session.lost("random.ioctl", Stage.OVERWRITTEN)
+    assert attached == ("syscalls:sys_exit_ioctl",) * 3 + ("syscalls:sys_enter_ioctl",) * 3
+    assert [int(r["before"][0]) for r in records] == [1000 + i for i in range(5)]
+    assert lost == 0
+
+
 def test_same_command_on_other_files_is_not_recorded() -> None:
     left, right = socket.socketpair()
     with tracing(SyscallTable([RANDOM], [ENTROPY])) as session, left, right, opened("/dev/zero") as zero:

@@ -323,6 +323,8 @@ class Recorder:
             kinds = {program.program: program.resolved.kind for program in loaded.planned.programs}
             for function, count in loaded.bpf.recursion_misses().items():
                 misses[kinds.get(function, loaded.planned.name)] += count
+        if self._syscalls is not None:
+            misses.update(self._syscalls.skipped())
         return {kind: count for kind, count in misses.items() if count}
 
     def _be_prompt(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,6 +23,7 @@ from fencepath._syscalls.table import KEY_BYTES, ROW_BYTES, SyscallTable, syscal
 from fencepath._tracepoints.sources import LiveTracepoints, TracepointSource
 from fencepath.errors import MachineError
 from fencepath.records import Flags, Records
+from fencepath.system import LiveSymbols
 
 __all__ = ["SyscallTracer", "is_32_bit"]
 
@@ -36,6 +38,9 @@ _MEMBERS = (
 )
 _RECORD_BYTES = 128
 _STATE_BYTES = _RECORD_BYTES + 4 + 4 + 8 * 8
+_COPIES = 3
+_PREEMPTIBLE = "trace_call_bpf_faultable"
+"""A function of kernels on which the program of a system call can be preempted, 7.3 among them."""
 _DEVICES = 4096
 _MAPPINGS = 16384
 _SOURCES = {"": "FP_DEVICE_NONE", "fd": "FP_DEVICE_FD", "fds": "FP_DEVICE_FDS", "address": "FP_DEVICE_ADDRESS"}
@@ -53,6 +58,8 @@ class SyscallTracer:
         devices: where device classes are looked up.
         calls: most calls in progress at a time.
         source: formats of the kernel's events; those of this kernel by default.
+        copies: how often each program is attached; by default once, and more often where it can be preempted, since the
+            kernel then skips it for other threads. Of a call there is one record however many copies see it.
 
     Raises:
         MachineError: if the kernel lacks one of the events, or type information (BTF) for device classes.
@@ -68,8 +75,10 @@ class SyscallTracer:
         devices: Devices | None = None,
         calls: int = 16384,
         source: TracepointSource | None = None,
+        copies: int | None = None,
     ) -> None:
         self.table = table
+        self._copies = copies or (_COPIES if LiveSymbols().has(_PREEMPTIBLE) else 1)
         self._finder = devices or Devices()
         self._links: list[Link] = []
         self._match = Map.hash("fp_sys_match", KEY_BYTES, 4, max(1, len(table.entries)))
@@ -81,7 +90,8 @@ class SyscallTracer:
         try:
             self._fill(kinds)
             self.refresh_devices()
-            self._object = BpfObject(_source(table, source or LiveTracepoints()), defines=self._defines(shared))
+            text = _source(table, source or LiveTracepoints(), self._copies)
+            self._object = BpfObject(text, defines=self._defines(shared))
             self._attach(self._object)
         except BaseException:
             self.close()
@@ -99,6 +109,16 @@ class SyscallTracer:
     def attached(self) -> tuple[str, ...]:
         """Events that programs are attached to."""
         return tuple(link.probe for link in self._links)
+
+    def skipped(self) -> dict[str, int]:
+        """How often at the least the kernel skipped all copies of a program because another one ran, by event."""
+        misses = self._object.recursion_misses() if self._object is not None else {}
+        found: dict[str, int] = {}
+        for function, count in misses.items():
+            _, way, _, syscall = function.split("_", 3)
+            event = f"sys_{way}_{syscall}"
+            found[event] = min(count, found.get(event, count))
+        return found
 
     def refresh_devices(self) -> tuple[str, ...]:
         """Look device classes up anew (a module was loaded, a device came) and return the names of those not there."""
@@ -159,6 +179,7 @@ class SyscallTracer:
         offsets = member_offsets(_MEMBERS) if needs_files else dict.fromkeys(_MEMBERS, 0)
         return {
             **shared.defines(),
+            "FP_SYSCALL_COPIES": self._copies,
             "FP_SYSCALL_MATCH_FD": self._match.fd,
             "FP_SYSCALL_ROWS_FD": self._rows.fd,
             "FP_SYSCALL_DEVICES_FD": self._devices.fd,
@@ -170,8 +191,8 @@ class SyscallTracer:
     def _attach(self, program: BpfObject) -> None:
         # Returns first: a call that begins between the two is then complete, not open for ever.
         for way in ("exit", "enter"):
-            for syscall in self.table.syscalls:
-                fd = program.load(f"fp_{way}_{syscall}", ProgramType.TRACEPOINT)
+            for syscall, copy in product(self.table.syscalls, range(self._copies)):
+                fd = program.load(f"fp_{way}_{copy}_{syscall}", ProgramType.TRACEPOINT)
                 self._links.append(attach_tracepoint(fd, "syscalls", f"sys_{way}_{syscall}"))
 
 
@@ -192,14 +213,17 @@ def _follows_mappings(table: SyscallTable) -> bool:
     return any(source is not None and source[0] == "address" for source in table.sources.values())
 
 
-def _source(table: SyscallTable, kernel: TracepointSource) -> str:
+def _source(table: SyscallTable, kernel: TracepointSource, copies: int) -> str:
     lines = ['#include "syscalls.h"']
     for index, (syscall, source) in enumerate(table.sources.items()):
         count = _argument_count(syscall, kernel)
         by, argument = source or ("", 0)
         is_ioctl = int(syscall == "ioctl")
-        lines.append(f"FP_SYSCALL_ENTER({syscall}, {index}, {count}, {_SOURCES[by]}, {argument}, {is_ioctl})")
-        lines.append(f"FP_SYSCALL_EXIT({syscall}, {index})")
+        for copy in range(copies):
+            lines.append(
+                f"FP_SYSCALL_ENTER({syscall}, {copy}, {index}, {count}, {_SOURCES[by]}, {argument}, {is_ioctl})"
+            )
+            lines.append(f"FP_SYSCALL_EXIT({syscall}, {copy}, {index})")
     return "\n".join([*lines, ""])
 
 

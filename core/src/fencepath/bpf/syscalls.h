@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * System calls, entry and return, told apart by the device behind their fd. fencepath.syscalls makes the source: this
- * header and one FP_SYSCALL_ENTER and FP_SYSCALL_EXIT for each system call that is traced.
+ * header and FP_SYSCALL_ENTER and FP_SYSCALL_EXIT for each system call that is traced.
+ *
+ * Since 7.1 or so a program of a system call can be preempted, and the kernel then skips that program for other threads of
+ * the CPU, for as long as that lasts. So there it is attached in FP_SYSCALL_COPIES copies, each of which is a program of its
+ * own: what the first one that is run has done, the others leave alone.
  *
  * Macros given by -D, besides those of fencepath.h:
+ *   FP_SYSCALL_COPIES                                        how often each program is attached
  *   FP_SYSCALL_MATCH_FD, _ROWS_FD, _DEVICES_FD, _CALLS_FD, _MAPPINGS_FD    maps
  *   FP_OFFSET_<STRUCT>_<MEMBER>                              offsets of kernel structures, from BTF
  */
@@ -110,7 +115,8 @@ struct fp_syscall_target {
 struct fp_syscall_state {
     struct fp_syscall record;
     u32 row;
-    u32 syscall;
+    u16 syscall;
+    u16 copies; /* of the entry's program that will find it and have nothing to do */
     u64 args[8];
 };
 
@@ -305,8 +311,20 @@ static __always_inline u32 fp_slot(const struct fp_syscall_slot *slot, const u64
     return 0;
 }
 
+/* Whether another copy of the program has seen this entry. */
+static __always_inline bool fp_syscall_has_begun(u16 copy)
+{
+    u32 tid = (u32)bpf_get_current_pid_tgid();
+    struct fp_syscall_state *state = copy ? bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_CALLS_FD), &tid) : 0;
+
+    if (!state || !state->copies)
+        return false;
+    state->copies = FP_SYSCALL_COPIES - 1 - copy;
+    return true;
+}
+
 static __always_inline void fp_syscall_begin(u16 syscall, const struct fp_syscall_target *target, const u64 *args,
-                                             u32 is_ioctl)
+                                             u32 is_ioctl, u16 copy)
 {
     u32 tid = (u32)bpf_get_current_pid_tgid();
     struct fp_syscall_row *row = bpf_map_lookup_elem(FP_MAP(FP_SYSCALL_ROWS_FD), target->row);
@@ -322,6 +340,7 @@ static __always_inline void fp_syscall_begin(u16 syscall, const struct fp_syscal
     fresh.record.device = target->device;
     fresh.row = *target->row;
     fresh.syscall = syscall;
+    fresh.copies = FP_SYSCALL_COPIES - 1 - copy;
 #pragma unroll
     for (u32 i = 0; i < 8; i++)
         fresh.args[i] = args[i];
@@ -406,12 +425,12 @@ static __always_inline void fp_syscall_end(u16 syscall, s64 status)
  * `count` arguments at 16, 24, ...; reading past the event's own would keep the program from being attached. `from` says
  * what tells the device: the argument `which` as FP_DEVICE_* says.
  */
-#define FP_SYSCALL_ENTER(name, index, count, from, which, is_ioctl)                                                    \
-    int fp_enter_##name(void *ctx)                                                                                     \
+#define FP_SYSCALL_ENTER(name, copy, index, count, from, which, is_ioctl)                                              \
+    int fp_enter_##copy##_##name(void *ctx)                                                                            \
     {                                                                                                                  \
         struct fp_syscall_target target = {.fd = -1};                                                                  \
         u64 args[8] = {};                                                                                              \
-        if (!fp_is_target())                                                                                           \
+        if (!fp_is_target() || fp_syscall_has_begun(copy))                                                             \
             return 0;                                                                                                  \
         if (count > 0)                                                                                                 \
             args[0] = FP_SYSCALL_LOAD(ctx, 16);                                                                        \
@@ -436,12 +455,12 @@ static __always_inline void fp_syscall_end(u16 syscall, s64 status)
             target.row = fp_call_match(index, 0);                                                                      \
         }                                                                                                              \
         if (target.row)                                                                                                \
-            fp_syscall_begin(index, &target, args, is_ioctl);                                                          \
+            fp_syscall_begin(index, &target, args, is_ioctl, copy);                                                    \
         return 0;                                                                                                      \
     }
 
-#define FP_SYSCALL_EXIT(name, index)                                                                                   \
-    int fp_exit_##name(void *ctx)                                                                                      \
+#define FP_SYSCALL_EXIT(name, copy, index)                                                                             \
+    int fp_exit_##copy##_##name(void *ctx)                                                                             \
     {                                                                                                                  \
         fp_syscall_end(index, FP_SYSCALL_LOAD(ctx, 16));                                                               \
         return 0;                                                                                                      \

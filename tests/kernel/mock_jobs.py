@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from tests.kernel.mockgpu_client import Gpu, Point, Submitted, wait_sync_file
+from tests.kernel.mockgpu_client import Gpu, Point, Submitted, merge_sync_files, wait_sync_file
 
 __all__ = ["COUNTS", "DOOMED", "FRAMES", "HUNG", "TOTAL", "Waited", "read_log"]
 
@@ -33,8 +33,8 @@ FRAMES = 5
 """Frames that are asked for."""
 
 US, MS = 1_000, 1_000_000
-Way = Literal["fence", "syncobj", "timeline", "poll"]
-WAYS: tuple[Way, ...] = ("fence", "syncobj", "poll", "timeline")
+Way = Literal["fence", "syncobj", "timeline", "poll", "merged"]
+WAYS: tuple[Way, ...] = ("fence", "syncobj", "poll", "timeline", "merged")
 
 
 class Waited(msgspec.Struct, frozen=True):
@@ -43,6 +43,7 @@ class Waited(msgspec.Struct, frozen=True):
     Attributes:
         way: of waiting.
         number: the job, as in the driver's own account.
+        other: another one that was waited for too, -1 if there was none.
         tid: who waited.
         begin_ns: before the call.
         end_ns: after it.
@@ -53,6 +54,7 @@ class Waited(msgspec.Struct, frozen=True):
     tid: int
     begin_ns: int
     end_ns: int
+    other: int = -1
 
 
 def read_log(path: Path) -> list[Waited]:
@@ -68,6 +70,7 @@ class Worker:
         self._gpus = gpus
         self._count = count
         self._outs: tuple[list[Point], list[Point]] = ([], [])
+        self._numbers: dict[tuple[int, int], int] = {}
         self._timelines = tuple(gpu.syncobj() for gpu in gpus)
 
     def run(self) -> Iterator[Waited]:
@@ -76,20 +79,24 @@ class Worker:
             number = index % 2
             submitted, out = self._submit(index, number)
             if index % 7 == 6 or index >= self._count - 2:
-                yield self._wait(number, submitted, out, WAYS[index // 7 % 4 if index % 7 == 6 else index % 2])
+                yield self._wait(number, submitted, out, self._way(index))
+
+    @staticmethod
+    def _way(index: int) -> Way:
+        return WAYS[index // 7 % len(WAYS) if index % 7 == 6 else index % 2]
 
     def _submit(self, index: int, number: int) -> tuple[Submitted, Point]:
         gpu, outs = self._gpus[number], self._outs[number]
         after = [outs[-1], outs[-2]] if index % 3 == 2 and len(outs) > 2 else []
         if index % 5 == 4 and self._outs[1 - number]:
             after = [*after[:1], self._import(number)]
-        out = (
-            Point(self._timelines[number], index + 1) if WAYS[index // 7 % 4] == "timeline" and index % 7 == 6 else None
-        )
-        out = out or Point(gpu.syncobj())
+        out = Point(gpu.syncobj())
+        if self._way(index) == "timeline":
+            out = Point(self._timelines[number], index + 1)
         submitted = gpu.submit(index // 2 % 2, (100 + index % 11 * 50) * US, after=after, out=out)
         if not out.point:
             outs.append(out)
+            self._numbers[number, out.handle] = submitted.number
         return submitted, out
 
     def _import(self, number: int) -> Point:
@@ -101,7 +108,7 @@ class Worker:
         return Point(mine)
 
     def _wait(self, number: int, submitted: Submitted, out: Point, way: Way) -> Waited:
-        gpu, begin_ns = self._gpus[number], time.monotonic_ns()
+        gpu, begin_ns, other = self._gpus[number], time.monotonic_ns(), -1
         if way == "fence":
             gpu.fence_wait(out.handle)
         elif way == "poll":
@@ -109,9 +116,17 @@ class Worker:
             begin_ns = time.monotonic_ns()
             assert wait_sync_file(fd)
             os.close(fd)
+        elif way == "merged":
+            before = self._outs[number][-2]
+            parts = [gpu.export_sync_file(point.handle) for point in (out, before)]
+            fd, other = merge_sync_files(*parts), self._numbers[number, before.handle]
+            begin_ns = time.monotonic_ns()
+            assert wait_sync_file(fd)
+            for each in (fd, *parts):
+                os.close(each)
         else:
             gpu.wait(out)
-        return Waited(way, submitted.number, threading.get_native_id(), begin_ns, time.monotonic_ns())
+        return Waited(way, submitted.number, threading.get_native_id(), begin_ns, time.monotonic_ns(), other)
 
 
 def work(count: int, log: Path) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-__all__ = ["TRUTH", "Fence", "Gpu", "Job", "Point", "Submitted", "truth"]
+__all__ = ["TRUTH", "Fence", "Gpu", "Job", "Point", "Submitted", "merge_sync_files", "truth", "wait_sync_file"]
 
 TRUTH = Path("/sys/kernel/debug/mockgpu/truth")
 """The driver's own account."""
@@ -189,6 +189,14 @@ def wait_sync_file(fd: int, timeout_s: float = 30.0) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
+
+
+def merge_sync_files(one: int, other: int) -> int:
+    """Return a new sync_file descriptor that is signalled when both are."""
+    asked = struct.pack("32siiII", b"merged", other, -1, 0, 0)
+    buffer = bytearray(asked)
+    fcntl.ioctl(one, 3 << 30 | len(buffer) << 16 | ord(">") << 8 | 3, buffer)
+    return int(struct.unpack("32siiII", buffer)[2])
 
 
 def truth(path: Path = TRUTH) -> list[Job]:

@@ -87,7 +87,6 @@ class Runner:
             "FENCEPATH_VM_OUT": str(MOUNTED),
             "TMPDIR": "/run",  # a tmpfs, as /tmp is on many machines
             "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPATH": "/tmp/edit/core/src",
             **_ONLY_OUR_PLUGINS,
         }
         tests = self._tests or (FILES if kernel.required else FILES_OF_THE_NEWEST)

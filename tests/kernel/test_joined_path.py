@@ -32,10 +32,6 @@ from fencepath_cuda.simcuda.truth import Call, Op, Truth, read_truth
 pytestmark = [pytest.mark.kernel, pytest.mark.bpf, pytest.mark.timeout(200)]
 
 PARAMETERS = ("gpus=1", "rings=4", "hw_limit=2")
-SYSCALLS_ARE_SKIPPED = os.environ.get("FENCEPATH_VM_EVENTS") == "new"
-"""From 6.13 on programs of system calls can be preempted, and the kernel then skips those of other threads of the CPU."""
-
-
 OPERATIONS = 5
 CALLS = ["cuLaunchKernel", "cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemcpyDtoHAsync_v2"]
 """Of the request, whose jobs have to wait for each other."""
@@ -268,7 +264,7 @@ def check_begin(joined: Joined, before: list[Step]) -> None:
     submits = [step for step in before if joined.name(step) == SUBMIT]
     assert [
         step for step in submits if joined.value(step, "begin_ns") <= first.push_ns <= joined.value(step, "time_ns")
-    ] or SYSCALLS_ARE_SKIPPED
+    ]
 
 
 def check_jobs(joined: Joined) -> None:
@@ -297,9 +293,7 @@ def check_end(joined: Joined, after: list[Step]) -> None:
         sleep, "time_ns"
     )
     kinds = [step.kind for step in after[1:]]
-    assert kinds == ["drm.wait", "cuda.stream.synchronize"] or (
-        SYSCALLS_ARE_SKIPPED and kinds == ["cuda.stream.synchronize"]
-    )
+    assert kinds == ["drm.wait", "cuda.stream.synchronize"]
     assert joined.told(after[-1]) is joined.wait
     assert joined.value(after[-1], "time_ns") >= joined.wait.end_ns
 

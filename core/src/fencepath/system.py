@@ -6,10 +6,12 @@ from __future__ import annotations
 import gzip
 import os
 import platform
-from collections.abc import Iterator
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from fencepath.tracepoints import (
     LiveTracepoints,
@@ -23,7 +25,11 @@ from fencepath.tracepoints import (
 if TYPE_CHECKING:
     from fencepath.plugin import Detail
 
-__all__ = ["KernelSymbols", "LiveSymbols", "SavedSymbols", "System"]
+__all__ = ["KernelSymbols", "LiveSymbols", "SavedSymbols", "Spans", "System"]
+
+
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""Pairs (address, bytes)."""
 
 
 class KernelSymbols(Protocol):
@@ -31,6 +37,15 @@ class KernelSymbols(Protocol):
 
     def has(self, name: str) -> bool:
         """Whether there is a symbol `name`."""
+        ...
+
+    def spans(self, names: Collection[str]) -> Mapping[str, Spans]:
+        """Where symbols are, and parts of them that a compiler moved away (``name.cold``).
+
+        Returns:
+            By each name that is there: pairs (address, bytes up to the next symbol), ascending. Empty where addresses are not
+            known or not shown.
+        """
         ...
 
 
@@ -43,6 +58,26 @@ class LiveSymbols:
     def has(self, name: str) -> bool:
         """Whether there is a symbol `name`; False for all where kallsyms cannot be read."""
         return name in self._names
+
+    def spans(self, names: Collection[str]) -> Mapping[str, Spans]:
+        """Where they are; see :meth:`KernelSymbols.spans`. The kernel shows addresses to CAP_SYSLOG, see kptr_restrict."""
+        try:
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return {}
+        wanted = "|".join(map(re.escape, names))
+        places = sorted(
+            (int(at, 16), name) for at, name in re.findall(rf"(?m)^(\S+) \S ({wanted})(?:\.\S+)?(?=\s|$)", text)
+        )
+        if not places or not places[-1][0]:
+            return {}
+        addresses = sorted({int(at, 16) for at in re.findall(r"(?m)^\S+", text)})
+        found: dict[str, Spans] = {}
+        for at, name in places:
+            following = bisect_right(addresses, at)
+            if following < len(addresses):
+                found[name] = (*found.get(name, ()), (at, addresses[following] - at))
+        return found
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -74,6 +109,11 @@ class SavedSymbols:
     def has(self, name: str) -> bool:
         """Whether there is a symbol `name`."""
         return name in self.names
+
+    def spans(self, names: Collection[str]) -> Mapping[str, Spans]:
+        """None: addresses are another boot's."""
+        del names
+        return {}
 
     def __len__(self) -> int:
         return len(self.names)

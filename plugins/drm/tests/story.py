@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from tests.core.synthetic import BOOT_ID, Story, ToyPlugin
 
+from fencepath._engine.activities import CONFIDENCES
 from fencepath._loader import Registry, load_plugins
 from fencepath.analysis import Analysis
 from fencepath.events import Batch
@@ -125,6 +126,17 @@ class Jobs(Story):
         short: dict[str, Any] = {"context": context & 0xFFFFFFFF, "seqno": seqno & 0xFFFFFFFF}
         self.add("drm.fence.wait", end, tid, begin_ns=begin, driver=b"drm_sched", timeline=b"gfx", **short)
 
+    def wakes(self, time_ns: int, tid: int, context: int, seqno: int, current: int = 0, **fields: Any) -> None:
+        """The signal of a fence wakes a thread, and says so."""
+        short: dict[str, Any] = {"context": context & 0xFFFFFFFF, "seqno": seqno & 0xFFFFFFFF}
+        self.add("drm.fence.wake", time_ns, current, IRQ, wakee_tid=tid, **short, **fields)
+
+    def stands_for(self, time_ns: int, whole: tuple[int, int], part: tuple[int, int], *, point: bool) -> None:
+        """A fence is a point of a timeline, or merged, and this is what it stands for."""
+        short: dict[str, Any] = {"context": whole[0] & 0xFFFFFFFF, "seqno": whole[1] & 0xFFFFFFFF}
+        full: dict[str, Any] = {"part_context": part[0], "part_seqno": part[1]}
+        self.add("drm.fence.part", time_ns, 0, IRQ, is_point=int(point), **short, **full)
+
     def ioctl(self, kind: str, begin: int, end: int, tid: int, function: int, **fields: Any) -> None:
         """A system call on a DRM device."""
         self.add(kind, end, tid, begin_ns=begin, function=function, **fields)
@@ -203,6 +215,11 @@ class Told:
         mine = np.flatnonzero(edges.rule == edges.rules.index(rule))
         number: Callable[[int], int] = lambda activity: self._job_at(*table.locate(activity))  # noqa: E731
         return {(number(int(edges.cause[i])), number(int(edges.effect[i]))) for i in mine}
+
+    def confidences(self, rule: str) -> set[str]:
+        """How sure a rule's edges are."""
+        edges = self.analysis.edges
+        return {CONFIDENCES[code] for code in edges.confidence[edges.rule == edges.rules.index(rule)].tolist()}
 
     def _job_at(self, kind: str, row: int) -> int:
         return self.jobs(kind)[row] if "fence" in self.batch(kind) else -1

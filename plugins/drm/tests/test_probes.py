@@ -24,7 +24,7 @@ OLD, NEW = ("6.1", "6.12"), ("6.17", "7.3")
 RECORDS = {
     name: record
     for name, record in vars(tracepoints).items()
-    if name in tracepoints.__all__ and name not in ("BLOCKED",)
+    if name in tracepoints.__all__ and name not in ("BLOCKED", "WAKE")
 }
 
 
@@ -63,10 +63,21 @@ def test_both_generations_give_the_same_kinds(kernel: str) -> None:
     new = {"drm.job.blocked"} if kernel in NEW else set[str]()
     assert set(way.gives) - new == {
         *("drm.job.queue", "drm.job.run", "drm.job.done", "drm.job.dependency"),
-        *("drm.fence.init", "drm.fence.signaled", "drm.fence.wait"),
+        *("drm.fence.init", "drm.fence.signaled", "drm.fence.wait", "drm.fence.part"),
     }
-    assert way.loses == ""
+    assert way.loses == "which signal woke a thread: told by nearness"  # saved without the scheduler's events
     assert names_are_old(machine(kernel)) is (kernel in OLD)
+
+
+def test_with_the_scheduler_s_events_wakes_are_recorded(tmp_path: Path) -> None:
+    shutil.copytree(FORMATS / "7.3", tmp_path / "kernel")
+    live = (Path("/sys/kernel/tracing/events/sched/sched_waking/format")).read_text()
+    (tmp_path / "kernel/sched").mkdir()
+    (tmp_path / "kernel/sched/sched_waking.format").write_text(live)
+    way = chosen(System.from_formats(tmp_path / "kernel", detail="full"))
+    assert way is not None
+    assert "drm.fence.wake" in way.gives
+    assert way.loses == ""
 
 
 def test_the_making_of_fences_is_recorded_at_full_detail_only() -> None:
@@ -82,7 +93,7 @@ def test_without_the_scheduler_there_are_fences_and_the_loss_is_said(tmp_path: P
     system = System.from_formats(tmp_path, detail="full")
     way = chosen(system)
     assert way is not None
-    assert set(way.gives) == {"drm.fence.init", "drm.fence.signaled", "drm.fence.wait"}
+    assert set(way.gives) == {"drm.fence.init", "drm.fence.signaled", "drm.fence.wait", "drm.fence.part"}
     assert "no driver that uses the GPU scheduler" in way.loses
     verdicts = {check.name: check for check in checks(system)}
     scheduler = verdicts["GPU scheduler"]
@@ -115,7 +126,7 @@ def test_a_key_that_is_missing_refuses_the_event_and_names_it(tmp_path: Path) ->
     assert "no field fence_seqno" in str(found)
     way = chosen(system)
     assert way is not None
-    assert set(way.gives) == {"drm.fence.init", "drm.fence.signaled", "drm.fence.wait"}
+    assert set(way.gives) == {"drm.fence.init", "drm.fence.signaled", "drm.fence.wait", "drm.fence.part"}
 
 
 def test_what_can_be_done_without_may_be_missing(tmp_path: Path) -> None:

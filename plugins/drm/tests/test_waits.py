@@ -97,6 +97,73 @@ def test_a_point_of_a_timeline_stands_for_the_job_signalled_right_before(tmp_pat
     assert story.analysed(tmp_path).spans("drm.fence.sleep") == {1: (200, 530)}
 
 
+def test_what_the_signal_says_is_exact_and_nearness_is_not_asked(tmp_path: Path) -> None:
+    """The thread that it did not wake was woken by something else, however near."""
+    story = Jobs(with_host=True)
+    job(story, 1, 100, 500, cpu=3)
+    for tid in (TID, OTHER):
+        story.leaves(200, tid, cpu=1)
+        story.woken(510, tid, cpu=3)
+    story.wakes(509, TID, *story.fence(1), cpu=3)
+    told = story.analysed(tmp_path)
+    assert told.spans("drm.fence.sleep") == {1: (200, 509)}
+    assert told.batch("drm.fence.sleep")["tid"].tolist() == [TID]
+    assert told.confidences("drm.fence_sleep") == {"exact"}
+
+
+def test_nearness_is_inferred(tmp_path: Path) -> None:
+    story = Jobs(with_host=True)
+    job(story, 1, 100, 500)
+    story.leaves(200, TID)
+    story.woken(510, TID)
+    assert story.analysed(tmp_path).confidences("drm.fence_sleep") == {"inferred"}
+
+
+def test_a_fence_that_stands_for_nothing_known_is_told_by_nearness(tmp_path: Path) -> None:
+    story = Jobs(with_host=True)
+    job(story, 1, 100, 500)
+    story.leaves(200, TID)
+    story.wakes(530, TID, 50, 1)
+    told = story.analysed(tmp_path)
+    assert told.spans("drm.fence.sleep") == {1: (200, 530)}
+    assert told.confidences("drm.fence_sleep") == {"inferred"}
+
+
+def test_a_point_of_a_timeline_is_there_when_all_before_it_are(tmp_path: Path) -> None:
+    """Point 2 has a job that is done at once, but has to wait for point 1; point 3 for its own."""
+    story = Jobs(with_host=True)
+    for number, end in ((1, 5_000), (2, 2_000), (3, 9_000)):
+        job(story, number, number * 100, end, tid=OTHER)
+        story.stands_for(number * 100 + 1, (50, number), story.fence(number), point=True)
+    story.stands_for(400, (51, 3), story.fence(2), point=True)
+    for point, end in ((2, 5_100), (3, 9_100)):
+        story.leaves(1_000 + point, 20 + point)
+        story.wakes(end, 20 + point, 50, point)
+    story.fence_wait(1_000, 2_500, TID, 51, 3)
+    told = story.analysed(tmp_path)
+    sleeps = dict(zip(told.batch("drm.fence.sleep")["tid"].tolist(), told.jobs("drm.fence.sleep"), strict=True))
+    assert sleeps == {22: 1, 23: 3}
+    assert told.confidences("drm.fence_sleep") == {"exact"}
+    assert told.count("drm.fence_wait") == (1, 0, 0)
+
+
+def test_a_merged_fence_is_there_with_the_last_of_its_members(tmp_path: Path) -> None:
+    """One of the members is a point of a timeline; of one with a member that is not known nothing is said."""
+    story = Jobs(with_host=True)
+    for number, end in ((1, 5_000), (2, 7_000), (3, 6_000)):
+        job(story, number, number * 100, end, tid=OTHER)
+    story.stands_for(400, (50, 1), story.fence(2), point=True)
+    for member in (story.fence(1), (50, 1), story.fence(3)):
+        story.stands_for(7_010, (60, 1), member, point=False)
+    for member in (story.fence(1), (99, 9)):
+        story.stands_for(7_020, (61, 1), member, point=False)
+    story.fence_wait(1_000, 7_100, TID, 60, 1)
+    story.fence_wait(1_000, 7_200, OTHER, 61, 1)
+    told = story.analysed(tmp_path)
+    assert told.count("drm.fence_wait") == (1, 1, 0)
+    assert told.edges("drm.fence_wait") == {(2, 0)}
+
+
 def test_who_was_awake_did_not_sleep(tmp_path: Path) -> None:
     """It left its CPU, but went on before the signal; the wake-up finds it about to sleep again."""
     story = Jobs(with_host=True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from fencepath._doctor.state import MachineState, Tracepoints
@@ -13,7 +13,7 @@ from fencepath._record.plan import Plan, make_plan
 from fencepath._text import absent_groups
 from fencepath.errors import MachineError
 from fencepath.plugin import Check, Detail
-from fencepath.system import KernelSymbols, System
+from fencepath.system import KernelSymbols, Spans, System
 from fencepath.tracepoints import LiveTracepoints, TextTracepoints, TracepointFormat
 
 __all__ = ["Noted", "layer_checks", "live_layer_checks", "system_of"]
@@ -56,6 +56,10 @@ class Noted:
         self._has[name] = self._symbols.has(name)
         return self._has[name]
 
+    def spans(self, names: Collection[str]) -> Mapping[str, Spans]:
+        """As of the kernel; addresses are this boot's and not noted."""
+        return self._symbols.spans(names)
+
     def tracepoints(self) -> Tracepoints:
         """What was asked for so far."""
         groups = sorted({name.partition(":")[0] for name in self._formats})
@@ -75,6 +79,10 @@ class _Told:
 
     def has(self, name: str) -> bool:
         return self._symbols.get(name, False)
+
+    def spans(self, names: Collection[str]) -> Mapping[str, Spans]:
+        del names
+        return {}
 
 
 def system_of(state: MachineState, detail: Detail = "full") -> System:

@@ -42,6 +42,8 @@ class DrmDecoder:
                 columns[column] = _texts(columns.pop(field))
         if kind == "drm.job.blocked":
             columns["pipelined"] = np.zeros(len(batch), np.bool_)
+        elif kind == "drm.fence.part":
+            columns["is_point"] = columns["is_point"] != 0
         elif kind == "drm.vblank.event":
             columns["high_precision"] = columns["high_precision"] != 0
         return batch

@@ -17,6 +17,7 @@ from fencepath_drm.edges import derived_rules
 from fencepath_drm.holds import Holds
 from fencepath_drm.jobs import NEVER, Jobs
 from fencepath_drm.lookup import at
+from fencepath_drm.parts import Parts
 from fencepath_drm.sleeps import Sleeps
 from fencepath_drm.story import Story
 
@@ -41,8 +42,9 @@ class DrmDerived:
         jobs = Jobs(events)
         busy = Busy(jobs, _last_ns(events))
         story = self._story
-        story.jobs, story.busy, story.holds = jobs, busy, Holds(events, jobs)
-        story.sleeps = _sleeps(events, jobs)
+        story.jobs, story.busy, story.parts = jobs, busy, Parts(events, jobs)
+        story.holds = Holds(events, jobs, story.parts)
+        story.sleeps = _sleeps(events, jobs, story.parts)
         _forget_ends_that_may_be_lost(events, jobs, busy)
         story.executes = _by_end(np.flatnonzero(busy.begin >= 0), busy.end)
         story.held = _by_end(np.flatnonzero(story.holds.binding), story.holds.until)
@@ -109,11 +111,11 @@ def _last_ns(events: Events) -> int:
     return max((int(events.batch(kind)["time_ns"][-1]) for kind in events.kinds), default=0)
 
 
-def _sleeps(events: Events, jobs: Jobs) -> Sleeps:
+def _sleeps(events: Events, jobs: Jobs, parts: Parts) -> Sleeps:
     """Sleeps that are not already in a wait of which the kernel said that it is for a job's fence."""
-    sleeps = Sleeps(events, jobs)
+    sleeps = Sleeps(events, jobs, parts)
     waits = events.batch("drm.fence.wait")
-    sleeps.keep(np.flatnonzero(~sleeps.within(waits.take(jobs.find(waits["fence"]) >= 0))))
+    sleeps.keep(np.flatnonzero(~sleeps.within(waits.take(parts.job_of(waits["fence"]) >= 0))))
     return sleeps
 
 

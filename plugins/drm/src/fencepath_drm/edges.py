@@ -128,30 +128,29 @@ class FenceWaitRule(_Rule):
     def apply(self, view: View) -> list[EdgeBatch]:
         """Return an edge for each wait for a job that was done by then; waits for other fences are unmatched."""
         waits = view.batch("drm.fence.wait")
-        return self._completions(view, "drm.fence.wait", waits["fence"], waits["time_ns"].astype(np.int64))
+        job, end = self._story.parts.job_of(waits["fence"]), waits["time_ns"].astype(np.int64)
+        return [self._completions(view, view.activities("drm.fence.wait"), job, end, Confidence.EXACT)]
 
-    def _completions(
-        self, view: View, kind: str, fence: Ints, end: Ints, confidence: Confidence = Confidence.EXACT
-    ) -> list[EdgeBatch]:
-        job = self._story.jobs.find(fence)
-        executions = self._executions(view)
-        cause = np.where(job >= 0, at(executions, job), -1)
+    def _completions(self, view: View, effect: Activities, job: Ints, end: Ints, confidence: Confidence) -> EdgeBatch:
+        cause = np.where(job >= 0, at(self._executions(view), job), -1)
         # a wait may have been given up before
         early = (cause >= 0) & (at(self._story.busy.end, job) > end)
-        effect = np.where(early, -1, view.activities(kind))
-        return [_edges(cause, effect, Order.FINISH_FINISH, Category.FENCE_WAIT, confidence)]
+        return _edges(cause, np.where(early, -1, effect), Order.FINISH_FINISH, Category.FENCE_WAIT, confidence)
 
 
 class FenceSleepRule(FenceWaitRule):
-    """``drm.fence_sleep``: a job to the sleep that the signal of its fence ended. Inferred, as the sleep itself is."""
+    """``drm.fence_sleep``: a job to the sleep that the signal of its fence ended; inferred where nearness alone says so."""
 
     name = "drm.fence_sleep"
-    requires: tuple[str, ...] = ("drm.fence.signaled", "host.waking", "host.switch")
+    requires: tuple[str, ...] = ("drm.fence.signaled", "host.switch")
 
     def apply(self, view: View) -> list[EdgeBatch]:
         """Return an edge for each sleep."""
-        sleeps = self._story.sleeps
-        return self._completions(view, "drm.fence.sleep", sleeps.fence, sleeps.end, Confidence.INFERRED)
+        sleeps, effect = self._story.sleeps, view.activities("drm.fence.sleep")
+        return [
+            self._completions(view, effect[rows], sleeps.job[rows], sleeps.end[rows], confidence)
+            for rows, confidence in ((sleeps.exact, Confidence.EXACT), (~sleeps.exact, Confidence.INFERRED))
+        ]
 
 
 def _edges(

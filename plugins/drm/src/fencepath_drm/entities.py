@@ -40,6 +40,11 @@ class DrmEntities:
             self._calls.append(tuple(batch[name].astype(np.int64) for name in names))
         if batch.kind.startswith("drm.job.") and "fence_context" in batch:
             self._name_jobs(batch, entities)
+        elif batch.kind == "drm.fence.part":
+            part = batch["part_context"], batch["part_seqno"]
+            self._fences.add(*part, batch["time_ns"], finished=False)
+            batch.columns["part"] = self._fences.ids(entities, *part)
+            batch.columns["fence"] = self._fences.ids(entities, *self._fences.full(batch))
         elif "context" in batch:
             batch.columns["fence"] = self._fences.ids(entities, *self._fences.full(batch))
         if batch.kind == "drm.job.queue":

@@ -17,9 +17,11 @@ __all__ = [
     "GPU",
     "RING",
     "FenceInit",
+    "FencePart",
     "FenceSignaled",
     "FenceSleep",
     "FenceWait",
+    "FenceWake",
     "Ioctl",
     "JobBlocked",
     "JobDependency",
@@ -37,6 +39,7 @@ __all__ = [
 
 FENCE = Key("fence", "fence")
 DEPENDENCY = Key("dependency", "fence")
+PART = Key("part", "fence")
 GPU = Key("gpu", "gpu")
 RING = Key("ring", "drm.ring")
 
@@ -219,6 +222,44 @@ class FenceSignaled(Event, frozen=True, kw_only=True, tag="drm.fence.signaled"):
     seqno: U32
 
 
+class FenceWake(Event, frozen=True, kw_only=True, tag="drm.fence.wake"):
+    """A callback of a fence, run by its signal, wakes a thread: the fence is what the thread waited for.
+
+    Attributes:
+        context: low 32 bits.
+        seqno: low 32 bits.
+        wakee_tid: who is woken.
+    """
+
+    info: ClassVar[KindInfo] = KindInfo(role=Role.SIGNAL, keys=(FENCE,))
+
+    context: U32
+    seqno: U32
+    wakee_tid: U32
+
+
+class FencePart(Event, frozen=True, kw_only=True, tag="drm.fence.part"):
+    """A fence stands for another: a point of a timeline for a job's, a merged fence for each of its members.
+
+    A point of a timeline is signalled when its own fence and those of all earlier points are.
+
+    Attributes:
+        context: low 32 bits.
+        seqno: low 32 bits; of a timeline's points the higher is the later one.
+        part_context: of the fence that it stands for.
+        part_seqno: likewise.
+        is_point: whether it is a point of a timeline.
+    """
+
+    info: ClassVar[KindInfo] = KindInfo(role=Role.QUEUE, keys=(FENCE, PART))
+
+    context: U32
+    seqno: U32
+    part_context: U64
+    part_seqno: U64
+    is_point: bool
+
+
 class FenceWait(Event, frozen=True, kw_only=True, tag="drm.fence.wait"):
     """A thread waits in the kernel for one fence, or finds it signalled.
 
@@ -326,8 +367,10 @@ EVENTS: tuple[type[Event], ...] = (
     JobDone,
     JobDependency,
     JobBlocked,
+    FencePart,
     FenceInit,
     FenceSignaled,
+    FenceWake,
     FenceWait,
     VblankQueued,
     VblankEvent,

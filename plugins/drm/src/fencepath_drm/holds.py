@@ -14,6 +14,7 @@ from fencepath.entities import NO_ENTITY
 from fencepath.joins import Events
 from fencepath_drm.jobs import NEVER, Jobs
 from fencepath_drm.lookup import at, find, first
+from fencepath_drm.parts import Parts
 
 __all__ = ["Holds"]
 
@@ -27,7 +28,7 @@ class Holds:
     Attributes:
         job: row of the job.
         fence: entity of the dependency.
-        cause: row of the job that it is of, -1 if it is none's.
+        cause: row of the job that it is of or stands for, -1 if it is none's.
         until: when the dependency was there.
         finished: whether that was the end of the job `cause`, and not its hand-over.
         binding: whether it was the last of its job.
@@ -35,14 +36,14 @@ class Holds:
         unmatched: dependencies of no known job, or of one of several.
     """
 
-    def __init__(self, events: Events, jobs: Jobs) -> None:
+    def __init__(self, events: Events, jobs: Jobs, parts: Parts) -> None:
         job, fence, pipelined = _dependencies(events, jobs)
         self.unmatched = int(np.count_nonzero(job < 0))
         known = job >= 0
         job, fence, pipelined = job[known], fence[known], pipelined[known]
-        cause = jobs.find(fence)
+        cause = parts.job_of(fence)
         ring = at(jobs.ring, job)
-        early = (cause >= 0) & (pipelined | ((ring == at(jobs.ring, cause)) & (ring >= 0)))
+        early = (jobs.find(fence) >= 0) & (pipelined | ((ring == at(jobs.ring, cause)) & (ring >= 0)))
         until = _signals(events, fence)
         until = np.where((until < 0) & (cause >= 0), at(jobs.end, cause), until)
         until = np.where(early, at(jobs.run, cause), until)

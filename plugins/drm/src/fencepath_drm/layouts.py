@@ -13,11 +13,13 @@ __all__ = [
     "FENCE_WAIT",
     "INIT",
     "LAYOUTS",
+    "PART",
     "QUEUE",
     "QUEUED",
     "RUN",
     "SIGNALED",
     "VBLANK",
+    "WAKE",
 ]
 
 _JOB = (Field("fence_context", "u64"), Field("fence_seqno", "u64"))
@@ -46,6 +48,11 @@ DEPENDENCY = RecordLayout("drm.job.dependency", (*HEADER, *_JOB, *_ON, Field("ca
 BLOCKED = RecordLayout("drm.job.blocked", (*HEADER, *_JOB, *_ON))
 INIT = RecordLayout("drm.fence.init", (*HEADER, *_SHORT, *_NAMES))
 SIGNALED = RecordLayout("drm.fence.signaled", (*HEADER, *_SHORT))
+WAKE = RecordLayout("drm.fence.wake", (*HEADER, *_SHORT, Field("wakee_tid", "u32")))
+PART = RecordLayout(
+    "drm.fence.part",
+    (*HEADER, *_SHORT, Field("part_context", "u64"), Field("part_seqno", "u64"), Field("is_point", "u32")),
+)
 FENCE_WAIT = RecordLayout("drm.fence.wait", (*INTERVAL, *_SHORT, *_NAMES))
 _FRAME = (Field("crtc", "s32"), Field("seq", "u32"))
 QUEUED = RecordLayout("drm.vblank.queued", (*HEADER, Field("file", "u64"), *_FRAME))
@@ -65,6 +72,8 @@ LAYOUTS = {
         BLOCKED,
         INIT,
         SIGNALED,
+        WAKE,
+        PART,
         FENCE_WAIT,
         QUEUED,
         VBLANK,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads that slept until the signal of a fence woke them, from the scheduler's events of the layer ``host``.
 
-A waiter is woken by the code that signals its fence, on the same CPU and with the same thread interrupted, right after the
-signal's event. So it is found wherever it waits: in a driver, for a syncobj, on a sync_file in poll. Nothing but that
-nearness says so.
+Which signal a wake-up came from is recorded (``drm.fence.wake``) where the kernel shows the addresses of its functions. Where
+it does not, nearness must do: a waiter is woken by the code that signals its fence, on the same CPU and with the same thread
+interrupted, right after the signal's event. Either way it is found wherever it waits: in a driver, for a syncobj, on a
+sync_file in poll.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fencepath.events import Batch
 from fencepath.joins import Events
 from fencepath_drm.jobs import Jobs
 from fencepath_drm.lookup import at, contains, latest
+from fencepath_drm.parts import Parts
 
 __all__ = ["LONGEST_NS", "Sleeps"]
 
@@ -33,34 +35,35 @@ class Sleeps:
     Attributes:
         begin: when the thread left its CPU.
         end: when it was woken.
-        fence: entity of the fence.
+        job: row of the job that woke it, -1 if it is not known.
+        fence: entity of the fence: the job's if that is known.
+        exact: whether the signal said so itself, and the fence is the job's or known to stand for it.
         thread: who slept.
         process: its process.
         tid: its number.
         tgid: its process's.
     """
 
-    def __init__(self, events: Events, jobs: Jobs) -> None:
-        signals, wakings, switches = (
-            events.batch(kind) for kind in ("drm.fence.signaled", "host.waking", "host.switch")
-        )
-        if not (len(signals) and len(wakings) and len(switches)):
-            signals, wakings, switches = (batch.take(np.empty(0, np.int64)) for batch in (signals, wakings, switches))
-        signal = _followed(wakings, signals)
-        wakes, signal = wakings.take(np.flatnonzero(signal >= 0)), signal[signal >= 0]
-        asleep = _left_cpu(switches, wakes) if len(wakes) else np.empty(0, np.int64)
-        fence = _fences(signals, jobs)[signal]
+    def __init__(self, events: Events, jobs: Jobs, parts: Parts) -> None:
+        wakes, signal, said = _wakes(events)
+        switches = events.batch("host.switch")
+        asleep = _left_cpu(switches, wakes) if len(switches) else np.full(len(wakes), -1)
+        fence: Ints = signal["fence"]
+        job = parts.job_of(fence)
+        exact = np.full(len(wakes), said) & (job >= 0)
+        job = np.where(job >= 0, job, _job_right_before(signal, events, jobs))
+        fence = np.where(job >= 0, at(jobs.fence, job), fence)
         rows = np.flatnonzero((asleep >= 0) & (fence != NO_ENTITY))
         sleepers = switches.take(asleep[rows])
         self.begin = sleepers["time_ns"].astype(np.int64)
         self.end = wakes["time_ns"].astype(np.int64)[rows]
-        self.fence = fence[rows]
+        self.job, self.fence, self.exact = job[rows], fence[rows], exact[rows]
         self.thread, self.process = sleepers["thread"], sleepers["process"]
         self.tid, self.tgid = sleepers["tid"], sleepers["tgid"]
 
     def keep(self, rows: Ints) -> None:
         """Leave only some."""
-        for name in ("begin", "end", "fence", "thread", "process", "tid", "tgid"):
+        for name in ("begin", "end", "job", "fence", "exact", "thread", "process", "tid", "tgid"):
             setattr(self, name, getattr(self, name)[rows])
 
     def within(self, waits: Batch) -> npt.NDArray[np.bool_]:
@@ -68,6 +71,33 @@ class Sleeps:
         thread, begin, end = (waits[name].astype(np.int64) for name in ("thread", "begin_ns", "time_ns"))
         inside: npt.NDArray[np.bool_] = contains(thread, begin, end, self.thread, self.end) >= 0
         return inside
+
+
+def _wakes(events: Events) -> tuple[Batch, Batch, bool]:
+    """Wake-ups by signals, the signal of each, and whether it was recorded which it is.
+
+    Where one was, all were: what seems to be woken by a signal besides is woken by something else.
+    """
+    said = events.batch("drm.fence.wake")
+    if len(said):
+        return said, said, True
+    signals, wakings = events.batch("drm.fence.signaled"), events.batch("host.waking")
+    if not len(signals):
+        wakings = wakings.take(np.empty(0, np.int64))
+    signal = _followed(wakings, signals)
+    return wakings.take(np.flatnonzero(signal >= 0)), signals.take(signal[signal >= 0]), False
+
+
+def _job_right_before(wakes: Batch, events: Events, jobs: Jobs) -> Ints:
+    """Row of the job whose fence was signalled right before each event, -1 for none.
+
+    Fences that stand for others are signalled by the last one that they stand for.
+    """
+    signals = events.batch("drm.fence.signaled")
+    job = jobs.find(signals["fence"])
+    rows = np.flatnonzero(job >= 0)
+    row = _followed(wakes, signals.take(rows))
+    return np.where(row >= 0, at(job, at(rows, row)), -1)
 
 
 def _followed(events: Batch, signals: Batch) -> Ints:
@@ -79,20 +109,6 @@ def _followed(events: Batch, signals: Batch) -> Ints:
     row = latest(where, times, event_where, event_times)
     since = event_times - at(times, row)
     return np.where((row >= 0) & (since >= 0) & (since <= LONGEST_NS), row, -1)
-
-
-def _fences(signals: Batch, jobs: Jobs) -> Ints:
-    """The fence of each signal; of one that is no job's that of the job which was signalled right before it.
-
-    Fences that stand for others (points of a timeline, merged fences) are signalled by the last one that they stand for.
-    """
-    fence: Ints = signals["fence"]
-    of_job = jobs.find(fence) >= 0
-    others, rows = signals.take(np.flatnonzero(~of_job)), np.flatnonzero(of_job)
-    row = _followed(others, signals.take(rows))
-    found = fence.copy()
-    found[~of_job] = np.where(row >= 0, at(fence, at(rows, row)), fence[~of_job])
-    return found
 
 
 def _left_cpu(switches: Batch, wakes: Batch) -> Ints:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from fencepath_drm.busy import Busy
 from fencepath_drm.holds import Holds
 from fencepath_drm.jobs import Jobs
+from fencepath_drm.parts import Parts
 from fencepath_drm.sleeps import Sleeps
 
 __all__ = ["Story"]
@@ -22,6 +23,7 @@ class Story:
     Attributes:
         jobs: all of them.
         busy: when they had their rings.
+        parts: which of them fences stand for.
         holds: what held them up.
         sleeps: threads that slept for a fence.
         executes: rows of `jobs` that the batch ``drm.job.execute`` has, in its order.
@@ -30,6 +32,7 @@ class Story:
 
     jobs: Jobs
     busy: Busy
+    parts: Parts
     holds: Holds
     sleeps: Sleeps
     executes: Ints

@@ -2,9 +2,10 @@
 """Where kernel structures keep what events do not say, from the kernel's own type information (BTF).
 
 Before 6.17 the scheduler's events name a job by the address of its finished fence. Context and seqno are read through it,
-and by way of the scheduler the device's name. The arguments of raw tracepoints are such addresses on every kernel. ``struct dma_fence`` is in the kernel's own BTF, the scheduler's structures
-in that of the module ``gpu_sched``, whose numbers and texts go on where the kernel's end. Format:
-Documentation/bpf/btf.rst. Only members of the structures themselves are found, none of nameless ones inside them.
+and by way of the scheduler the device's name. The arguments of raw tracepoints are such addresses on every kernel. ``struct
+dma_fence`` is in the kernel's own BTF, the scheduler's structures in that of the module ``gpu_sched``, whose numbers and texts
+go on where the kernel's end. Format: Documentation/bpf/btf.rst. Only members of the structures themselves are found, none of
+nameless ones inside them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ _STRUCT = 4
 _FIXED = {1: 1, 3: 3, 14: 1, 17: 1}
 _PER_MEMBER = {4: 3, 5: 3, 6: 2, 13: 2, 15: 3, 19: 3}
 
-_KERNEL = {"dma_fence": ("context", "seqno"), "device": ("kobj",), "kobject": ("name",)}
+_KERNEL = {
+    "dma_fence": ("context", "seqno", "ops"),
+    "dma_fence_ops": ("get_driver_name",),
+    "dma_fence_chain": ("fence",),
+    "dma_fence_array": ("num_fences", "fences"),
+    "task_struct": ("pid",),
+    "device": ("kobj",),
+    "kobject": ("name",),
+}
 _MODULE = {
     "drm_sched_fence": ("finished", "sched"),
     "drm_gpu_scheduler": ("dev",),
@@ -55,6 +64,12 @@ def _defines(found: Offsets) -> dict[str, int]:
     named = {
         "DRM_FENCE_CONTEXT": _sum(found, "dma_fence.context"),
         "DRM_FENCE_SEQNO": _sum(found, "dma_fence.seqno"),
+        "DRM_FENCE_OPS": _sum(found, "dma_fence.ops"),
+        "DRM_OPS_NAME": _sum(found, "dma_fence_ops.get_driver_name"),
+        "DRM_CHAIN_FENCE": _sum(found, "dma_fence_chain.fence"),
+        "DRM_ARRAY_COUNT": _sum(found, "dma_fence_array.num_fences"),
+        "DRM_ARRAY_FENCES": _sum(found, "dma_fence_array.fences"),
+        "DRM_TASK_PID": _sum(found, "task_struct.pid"),
         "DRM_FENCE_FINISHED": _sum(found, "drm_sched_fence.finished"),
         "DRM_FENCE_TO_SCHEDULER": _sum(found, "drm_sched_fence.sched", less="drm_sched_fence.finished"),
         "DRM_SCHEDULER_DEVICE": _sum(found, "drm_gpu_scheduler.dev"),

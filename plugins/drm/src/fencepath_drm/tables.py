@@ -17,6 +17,7 @@ from fencepath_drm.busy import Busy
 from fencepath_drm.holds import Holds
 from fencepath_drm.jobs import Jobs
 from fencepath_drm.lookup import at, find, first, latest
+from fencepath_drm.parts import Parts
 
 __all__ = ["tables"]
 
@@ -36,7 +37,8 @@ class _Measured:
     def __init__(self, view: View) -> None:
         self.jobs = Jobs(view)
         self.busy = Busy(self.jobs, view.extent_ns[1])
-        self.holds = Holds(view, self.jobs)
+        self.parts = Parts(view, self.jobs)
+        self.holds = Holds(view, self.jobs, self.parts)
         jobs, busy = self.jobs, self.busy
         begun = busy.begin >= 0
         self.execute = np.where(begun, busy.end - busy.begin, 0)
@@ -51,7 +53,7 @@ class _Measured:
         found = np.zeros(len(self.jobs), np.int64)
         for kind in ("drm.fence.wait", "drm.fence.sleep"):
             waits = view.batch(kind)
-            job = self.jobs.find(waits["fence"])
+            job = self.parts.job_of(waits["fence"])
             end = waits["time_ns"].astype(np.int64)
             done = at(self.jobs.end, job)
             good = (job >= 0) & (done >= 0) & (end >= done) & (waits["begin_ns"].astype(np.int64) <= done)
@@ -208,7 +210,7 @@ class Unmatched:
         yield "dependencies that may be of several jobs", ambiguous
         yield "dependencies of jobs that were not seen", max(0, holds.unmatched - ambiguous)
         yield "dependencies of which nothing says when they were there", holds.unknown
-        yield "waits for fences that are no recorded job's", int((jobs.find(waits["fence"]) < 0).sum())
+        yield "waits for fences that are no recorded job's", int((measured.parts.job_of(waits["fence"]) < 0).sum())
 
 
 def _union(busy: Busy, rows: Mask) -> int:

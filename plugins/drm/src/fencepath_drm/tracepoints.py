@@ -14,6 +14,8 @@ __all__ = [
     "DEPENDENCY",
     "DONE",
     "INIT",
+    "MEMBERS",
+    "PART",
     "QUEUE",
     "QUEUED",
     "RUN",
@@ -21,6 +23,7 @@ __all__ = [
     "VBLANK",
     "WAIT_END",
     "WAIT_START",
+    "WAKE",
 ]
 
 _GROUP = "gpu_scheduler"
@@ -70,6 +73,11 @@ _NAMES = (Take("driver", "char[32]"), Take("timeline", "char[56]"))
 
 INIT = TracepointRecord(kind="drm.fence.init", group="dma_fence", event="dma_fence_init", fields=(*_SHORT, *_NAMES))
 SIGNALED = TracepointRecord(kind="drm.fence.signaled", group="dma_fence", event="dma_fence_signaled", fields=_SHORT)
+WAKE = TracepointRecord(
+    kind="drm.fence.wake", group="sched", event="sched_waking", fields=(Take("pid", "u32", as_="wakee_tid"),)
+)
+PART = TracepointRecord(kind="drm.fence.part", group="dma_fence", event="dma_fence_init", fields=_SHORT)
+MEMBERS = TracepointRecord(kind="drm.fence.part", group="dma_fence", event="dma_fence_signaled", fields=_SHORT)
 WAIT_START = TracepointRecord(
     kind="drm.fence.wait", group="dma_fence", event="dma_fence_wait_start", fields=(*_SHORT, *_NAMES)
 )

@@ -9,12 +9,22 @@
  *   DRM_JOBS       1: the scheduler's events are there
  *   DRM_BLOCKED    1: so is the event of a job that cannot be scheduled
  *   DRM_INITS      1: record the making of fences
+ *   DRM_PARTS      1: record which fences stand for others
+ *   DRM_WAKES      1: record which fence's signal woke a thread
  * Offsets of kernel structures; see structures.py. Each may be absent:
  *   DRM_FENCE_CONTEXT, DRM_FENCE_SEQNO    in struct dma_fence
  *   DRM_FENCE_FINISHED                    in struct drm_sched_fence
  *   DRM_FENCE_TO_SCHEDULER                from a finished fence to the pointer to its scheduler
  *   DRM_SCHEDULER_DEVICE, DRM_DEVICE_NAME in struct drm_gpu_scheduler, in struct device
  *   DRM_JOB_FENCE                         in struct drm_sched_job
+ *   DRM_TASK_PID                          in struct task_struct
+ * With DRM_PARTS these:
+ *   DRM_FENCE_OPS, DRM_OPS_NAME           in struct dma_fence, in struct dma_fence_ops: the function that names the driver
+ *   DRM_CHAIN_FENCE                       in struct dma_fence_chain
+ *   DRM_ARRAY_COUNT, DRM_ARRAY_FENCES     in struct dma_fence_array
+ * Addresses of this boot:
+ *   DRM_CHAIN_NAME, DRM_ARRAY_NAME        that function of such fences, by which they are told
+ *   DRM_SIGNAL_RANGES      whether an address is in a function that signals: IN_RANGE(begin, bytes) with | between
  */
 #include "fp_records.h"
 #include "fp_tracepoints.h"
@@ -141,11 +151,223 @@ static __always_inline void load_fence(u64 address, struct drm_fence *fence) {
 
 #ifdef FP_RAW_ARGUMENT
 
+/* ---- which signal woke whom ---- */
+
+/*
+ * Whoever waits for a fence, in whatever way (syncobj, sync_file, poll, epoll, eventfd), is woken from a callback of the
+ * fence, which runs inside dma_fence_signal and what that calls. So the kernel's stack at a wake-up says whether a signal
+ * is at work, and how many return addresses into those functions there are says which: as many as at the event of that
+ * signal, which came on the same CPU, with interrupts off from there to here.
+ */
+#if DRM_WAKES
+
+#define DRM_FRAMES 64       /* more than a kernel's stack is deep, with an interrupt on it */
+#define DRM_LEVELS 16       /* addresses in those functions; a signal has one to four */
+#define DRM_NEAR_NS 1000000000ULL
+
+struct drm_stack {
+    u64 frames[DRM_FRAMES];
+};
+
+/* Signals run with interrupts off, and so do wake-ups: one program at a time needs it. */
+BPF_PERCPU_ARRAY(drm_stacks, struct drm_stack, 1);
+
+struct drm_level {
+    struct drm_fence fence;
+    u64 number;
+};
+
+/* Signals on a CPU. */
+struct drm_signals {
+    u64 time_ns;     /* of the last one */
+    u64 number;      /* how many there were */
+    u64 stranger;    /* number of the last one that is not followed, whose level is not known */
+    u32 tid;         /* who was the current thread at the last one */
+    u32 reserved;
+    struct drm_level levels[DRM_LEVELS];
+};
+
+BPF_PERCPU_ARRAY(drm_cpus, struct drm_signals, 1);
+
+/* 1 if so, else 0; without a branch, as the verifier would have to follow both ways of each. */
+static __always_inline u64 is_within(u64 address, u64 begin, u64 bytes) {
+    u64 from = address - begin;
+
+    return (~from & (from - bytes)) >> 63;
+}
+
+#define IN_RANGE(begin, bytes) is_within(address, begin, bytes)
+
+/* How many return addresses into the signalling functions the stack has, below DRM_LEVELS; 0 if that is not known. */
+static __always_inline u64 signal_level(void *ctx) {
+    struct drm_stack *stack;
+    u64 found = 0;
+    int zero = 0;
+    long size;
+
+    stack = drm_stacks.lookup(&zero);
+    if (!stack)
+        return 0;
+    size = bpf_get_stack(ctx, stack, sizeof(*stack), 0);
+    if (size <= 0 || size >= sizeof(*stack))
+        return 0;
+    /* unrolled it keeps more than the 512 bytes that a program has */
+#pragma clang loop unroll(disable)
+    for (u64 i = 0; i < DRM_FRAMES; i++) {
+        u64 address = stack->frames[i];
+
+        /* what is behind the end is of an earlier stack */
+        found += (DRM_SIGNAL_RANGES) & ((8 * i - (u64)size) >> 63);
+    }
+    if (found >= DRM_LEVELS)
+        return 0;
+    /* the verifier does not know of each use that it was compared */
+    asm volatile("" : "+r"(found));
+    return found & (DRM_LEVELS - 1);
+}
+
+/* At the event of a signal, before any callback has run. */
+static __always_inline void note_signal(void *ctx, struct drm_fence fence) {
+    int zero = 0;
+    struct drm_signals *cpu = drm_cpus.lookup(&zero);
+    u64 level;
+
+    if (!cpu)
+        return;
+    cpu->time_ns = fp_now();
+    cpu->tid = (u32)bpf_get_current_pid_tgid();
+    cpu->number++;
+    level = followed(fence) ? signal_level(ctx) : 0;
+    if (!level) {
+        cpu->stranger = cpu->number;
+        return;
+    }
+    cpu->levels[level].fence = fence;
+    cpu->levels[level].number = cpu->number;
+}
+
+/* Argument: struct task_struct *, who is woken. */
+int on_waking_raw(void *ctx) {
+    u64 task = FP_RAW_ARGUMENT(ctx, 0), level;
+    struct fp_drm_fence_wake *r;
+    struct drm_signals *cpu;
+    u32 wakee_tid = 0;
+    int zero = 0;
+
+    cpu = drm_cpus.lookup(&zero);
+    if (!cpu || !cpu->number || cpu->tid != (u32)bpf_get_current_pid_tgid() || fp_now() - cpu->time_ns > DRM_NEAR_NS)
+        return 0;
+    bpf_probe_read_kernel(&wakee_tid, sizeof(wakee_tid), (const void *)(task + DRM_TASK_PID));
+    if (!fp_target_tid(wakee_tid))
+        return 0;
+    level = signal_level(ctx);
+    if (!level || cpu->levels[level].number <= cpu->stranger)
+        return 0;
+    r = FP_RESERVE(struct fp_drm_fence_wake, FP_KIND_DRM_FENCE_WAKE);
+    if (!r)
+        return 0;
+    fp_fill(&r->h, FP_KIND_DRM_FENCE_WAKE, 0);
+    r->context = cpu->levels[level].fence.context;
+    r->seqno = cpu->levels[level].fence.seqno;
+    r->wakee_tid = wakee_tid;
+    fp_submit(r);
+    return 0;
+}
+
+#else
+
+static __always_inline void note_signal(void *ctx, struct drm_fence fence) {
+}
+
+#endif
+
+/* ---- which fences stand for others ---- */
+
+#if DRM_PARTS
+
+static __always_inline u64 namer_of(u64 fence) {
+    return word_at(word_at(fence + DRM_FENCE_OPS) + DRM_OPS_NAME);
+}
+
+static __always_inline void part_of(struct drm_fence fence, u64 address, u32 is_point, u32 flags) {
+    struct fp_drm_fence_part *r;
+
+    r = FP_RESERVE(struct fp_drm_fence_part, FP_KIND_DRM_FENCE_PART);
+    if (!r)
+        return;
+    fp_fill(&r->h, FP_KIND_DRM_FENCE_PART, flags);
+    r->context = fence.context;
+    r->seqno = fence.seqno;
+    r->part_context = word_at(address + DRM_FENCE_CONTEXT);
+    r->part_seqno = word_at(address + DRM_FENCE_SEQNO);
+    r->is_point = is_point;
+    fp_submit(r);
+}
+
+/* By thread: the point of a timeline that it made last. */
+BPF_TABLE("lru_hash", u32, struct drm_fence, drm_points, 4096);
+
+/* A point of a timeline is made; what it stands for is in it by then. */
+static __always_inline void on_point(u64 address) {
+    u64 part = word_at(address + DRM_CHAIN_FENCE);
+    u32 tid = bpf_get_current_pid_tgid();
+    struct drm_fence fence = {}, *known;
+
+    if (!fp_is_target() || namer_of(address) != DRM_CHAIN_NAME)
+        return;
+    load_fence(part, &fence);
+    follow(fence);
+    load_fence(address, &fence);
+    known = drm_points.lookup(&tid);
+    if (known && known->context == fence.context && known->seqno == fence.seqno)
+        return;
+    drm_points.update(&tid, &fence);
+    part_of(fence, part, 1, FP_TASK);
+}
+
+/*
+ * Two programs, as kernels of 7.x can preempt one and then skip it for other threads of the CPU. Argument: struct
+ * dma_fence *.
+ */
+int on_part_raw(void *ctx) {
+    on_point(FP_RAW_ARGUMENT(ctx, 0));
+    return 0;
+}
+
+int on_part_again_raw(void *ctx) {
+    on_point(FP_RAW_ARGUMENT(ctx, 0));
+    return 0;
+}
+
+#define DRM_MEMBERS 8       /* of a merged fence; of one that has more nothing is said */
+
+/*
+ * A merged fence is signalled. Its members are put into it only after it was made. This has to be attached before
+ * on_signaled_raw, after which the fence is not followed any more.
+ */
+int on_members_raw(void *ctx) {
+    u64 address = FP_RAW_ARGUMENT(ctx, 0), members = word_at(address + DRM_ARRAY_FENCES);
+    u32 count = word_at(address + DRM_ARRAY_COUNT);
+    struct drm_fence fence = {};
+
+    load_fence(address, &fence);
+    if (namer_of(address) != DRM_ARRAY_NAME || count > DRM_MEMBERS || !followed(fence))
+        return 0;
+#pragma unroll
+    for (u32 i = 0; i < DRM_MEMBERS; i++)
+        if (i < count)
+            part_of(fence, word_at(members + 8 * i), 0, 0);
+    return 0;
+}
+
+#endif
+
 /* Argument: struct dma_fence *. */
 int on_signaled_raw(void *ctx) {
     struct drm_fence fence = {};
 
     load_fence(FP_RAW_ARGUMENT(ctx, 0), &fence);
+    note_signal(ctx, fence);
     signaled(fence);
     return 0;
 }

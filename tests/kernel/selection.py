@@ -142,6 +142,9 @@ LEFT_OUT: dict[str, str] = {
         },
     ),
     "tests/kernel/test_doctor.py::test_the_command_finds_that_recording_works_here": "18 s; `--all` runs it",
+    "tests/kernel/test_drm_modules.py::test_a_driver_that_is_loaded_anew_is_followed": "a recording of its own, 30 s; `--all` runs it",
+    "tests/kernel/test_drm_modules.py::test_a_driver_that_is_loaded_later_is_said_to_be_missing": "a recording of its own, 30 s; "
+    "`--all` runs it",
     "tests/kernel/test_drivers.py::test_every_program_attaches": "30 s and more a driver; `--all` runs it",
     "tests/kernel/test_end_to_end.py::test_every_request_has_a_path_through_the_device": "70 s; test_joined_path.py follows a request further",
     "tests/kernel/test_joined_path.py::test_with_entries_alone_the_launch_is_bounded": "60 s for a recording of its own; "

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+from itertools import groupby
 
 import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from fencepath._interfaces import interfaces
 from fencepath._loader import load_plugins
 from fencepath.cli.application import app
 from fencepath.events import HEAD_COLUMNS, columns_of
 from fencepath.plugin import API_VERSION, LayerSpecs
 from fencepath.report import json_schema
+from fencepath.testing._matrix import saved_kernels, shipped_kernels
 
 PUBLIC = (
     "plugin", "events", "records", "joins", "entities", "modules", "calls", "tracepoints", "syscalls", "requests", "clocks", "bus", "recording", "analysis",
@@ -102,6 +106,32 @@ def functions() -> None:
     write("reference/functions.md", *lines)
 
 
+def interfaces_page() -> None:
+    """What each way of recording needs, for the newest of the packaged kernels."""
+    systems = [one for one in saved_kernels(shipped_kernels()) if one.kernel[0].isdigit()]
+    system = max(systems, key=lambda one: [int(part) for part in re.findall(r"\d+", one.kernel)[:3]])
+    lines = [
+        "# What each interface needs and gives",
+        "",
+        f"As the plugins declare it for a kernel {system.kernel}. Everything needs the rights that SECURITY.md names. Of several ways the first is taken that",
+        "is possible; what the others lack is in the manifest, and `fencepath doctor` says it of a machine.",
+        "",
+    ]
+    for layer, rows in groupby(interfaces(load_plugins(), system), key=lambda one: one.layer):
+        lines += [
+            f"## {layer}",
+            "",
+            "| probe set | from detail | needs | gives | what is lost by it |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        for one in rows:
+            name = one.probe_set + (f", way {one.way}" if one.way > 1 else "")
+            gives = ", ".join(f"`{kind}`" for kind in one.gives)
+            lines.append(f"| {name} | `{one.detail}` | {'; '.join(one.needs)} | {gives} | {one.loses} |")
+        lines.append("")
+    write("reference/interfaces.md", *lines)
+
+
 def hooks() -> None:
     lines = [
         "# Hooks",
@@ -151,7 +181,7 @@ def report_schema() -> None:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Called by mkdocs when it has collected the pages of the folder."""
-    for make in (command_line, layers, functions, hooks, api, report_schema):
+    for make in (command_line, layers, functions, interfaces_page, hooks, api, report_schema):
         make()
     for path, text in PAGES.items():
         files.append(File.generated(config, path, content=text))

@@ -160,7 +160,11 @@ class TestShipped:
     def test_jobs_by_the_names_of_the_time(self, kernel: str) -> None:
         cell = check_matrix("drm", [SHIPPED[kernel]], load=False).cell("jobs", kernel)
         assert cell is not None
-        assert cell.result == "full"
+        # of one kernel the events of the thread scheduler were not saved
+        waking = SHIPPED[kernel].tracepoints.format("sched", "sched_waking")
+        assert (cell.result, cell.loses) == (
+            ("full", "") if waking else ("less", "which signal woke a thread: told by nearness")
+        )
         assert JOBS[kernel] in cell.events
 
     @pytest.mark.bpf

@@ -15,6 +15,7 @@ from mkdocs.structure.pages import Page
 
 from fencepath._interfaces import interfaces
 from fencepath._loader import load_plugins
+from fencepath._stacks import stack_table
 from fencepath.cli.application import app
 from fencepath.events import HEAD_COLUMNS, columns_of
 from fencepath.plugin import API_VERSION, LayerSpecs
@@ -95,7 +96,8 @@ def support() -> str:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Called by mkdocs with each page's text: fills in what comes from the plugins."""
     del page, config, files
-    return markdown.replace("<!-- layers -->", support())
+    markdown = markdown.replace("<!-- layers -->", support())
+    return markdown.replace("<!-- links -->", stack_table(plugin.info for plugin in load_plugins().plugins.values()))
 
 
 def functions() -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import pluggy
 
+from fencepath._stacks import wrong_links
 from fencepath.errors import PluginError
 from fencepath.events import Event, KindInfo, kind_of
 from fencepath.plugin import API_VERSION, ENTRY_POINT_GROUP, PROJECT, LayerInfo, LayerSpecs
@@ -232,6 +233,8 @@ def _check_layer(plugin: LoadedPlugin) -> None:
             "register",
             f"written for plugin API {major}.{minor}, this fencepath has {ours}; install a matching version",
         )
+    for wrong in wrong_links(plugin.info.links):
+        raise PluginError(plugin.name, "register", wrong)
     for event_type in plugin.call("fencepath_event_kinds") or ():
         kind = kind_of(event_type)
         if not kind.startswith(plugin.name + "."):

@@ -44,8 +44,11 @@ __all__ = [
     "FindingRule",
     "LayerInfo",
     "LayerSpecs",
+    "Link",
+    "LinkState",
     "Probe",
     "ProbeSet",
+    "StackLink",
     "SyscallProbes",
     "TableRule",
     "TracepointProbe",
@@ -67,6 +70,28 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 AttributeValue: TypeAlias = str | bool | int | float
 Detail: TypeAlias = Literal["sync", "launch", "full"]
 Verdict: TypeAlias = Literal["ok", "warn", "degrade", "refuse"]
+Link: TypeAlias = Literal["call", "submit", "queue", "execute", "signal", "wake"]
+LinkState: TypeAlias = Literal["seen", "built", "no"]
+
+
+class StackLink(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of a request's path on one stack, as a layer gives it, for the support matrix.
+
+    Attributes:
+        stack: the programs, libraries and driver a request goes through, such as ``CUDA on NVIDIA``. Layers that say the same
+            name share a row.
+        link: in the order of a path: ``call`` of the library, ``submit`` to the driver, ``queue`` and dependencies in front of the
+            device, ``execute`` on it, ``signal`` of its end, ``wake`` of who waited. Named as the roles of kinds are.
+        state: ``seen`` if a test compares what is recorded with what the other side says it did, ``built`` if it is
+            recorded and no such test has run on the hardware, ``no`` if this layer cannot have it.
+        text: by what, or why not; "" if there is nothing to add. A link that no layer declares is ``no`` by itself, and a ``no`` only
+            shows where no other layer has the link.
+    """
+
+    stack: str
+    link: Link
+    state: LinkState
+    text: str = ""
 
 
 class LayerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +104,7 @@ class LayerInfo(msgspec.Struct, frozen=True, kw_only=True):
         api: the :data:`API_VERSION` it was written for.
         status: "" if complete, else one line that says what is not built yet.
         seen: one line that says where it was seen to work, for the support matrix; "" if that is not known.
+        links: which links of a path it gives on which stacks, for the support matrix; of a stack that it has no part in, nothing.
     """
 
     name: str
@@ -87,6 +113,7 @@ class LayerInfo(msgspec.Struct, frozen=True, kw_only=True):
     api: tuple[int, int]
     status: str = ""
     seen: str = ""
+    links: tuple[StackLink, ...] = ()
 
 
 class BpfSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,10 @@ _RESULTS = {"full": "all", "less": "less", "missing": "none", "not_saved": "not 
 
 def plugins(
     layer: Annotated[
-        str | None, typer.Argument(help="Show this layer: its kinds with their columns, and its functions.")
+        str | None,
+        typer.Argument(
+            help="Show this layer: its kinds with their columns, its functions, and its links on each stack."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -78,6 +81,8 @@ def _columns(plugin: LoadedPlugin, kind: str) -> list[str]:
 
 
 def _show_layer(plugin: LoadedPlugin) -> None:
+    from rich.text import Text
+
     from fencepath.events import HEAD_COLUMNS
 
     console = output_console()
@@ -99,6 +104,11 @@ def _show_layer(plugin: LoadedPlugin) -> None:
                 function.name, function.kind, function.detail, function.api, "no" if function.entry_only else "yes"
             )
         console.print(functions)
+    if plugin.info.links:
+        links = Table("stack", "link", "state", "by what, or why not", box=None, pad_edge=False)
+        for link in plugin.info.links:
+            links.add_row(link.stack, link.link, link.state, Text(link.text))
+        console.print(links)
 
 
 def check_plugin(

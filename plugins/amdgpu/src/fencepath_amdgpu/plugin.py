@@ -36,6 +36,7 @@ from fencepath_amdgpu.kfd_events import KFD_EVENTS
 from fencepath_amdgpu.kinds import LAYOUTS
 from fencepath_amdgpu.memory import EvictionFinding, FaultFinding, MemoryTable, MovesTable
 from fencepath_amdgpu.rules import RULES
+from fencepath_amdgpu.stacks import LINKS
 from fencepath_amdgpu.tracepoints import (
     EVICTIONS,
     INTERRUPTS,
@@ -62,6 +63,7 @@ def fencepath_layer() -> LayerInfo:
         api=API_VERSION,
         status="SMI events of ROCm",
         seen="not on hardware: by the formats of four kernels, and with events that a process makes up",
+        links=LINKS,
     )
 
 

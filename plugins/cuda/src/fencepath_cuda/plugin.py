@@ -35,6 +35,7 @@ from fencepath_cuda.events.operation import Operation
 from fencepath_cuda.functions import TABLE, table_for
 from fencepath_cuda.model import CudaModel
 from fencepath_cuda.rules import RUNTIME_RULES
+from fencepath_cuda.stacks import LINKS
 from fencepath_cuda.tables import TABLES
 
 _BPF = Path(__file__).parent / "bpf" / "cuda.c"
@@ -49,6 +50,7 @@ def fencepath_layer() -> LayerInfo:
         version=__version__,
         api=API_VERSION,
         seen="on one H200 (driver 580.159.04, CUDA 13.0, PyTorch 2.11), whose calls, kernels and device times agree with CUPTI",
+        links=LINKS,
     )
 
 

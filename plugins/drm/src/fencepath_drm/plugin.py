@@ -19,6 +19,7 @@ from fencepath_drm.entities import DrmEntities
 from fencepath_drm.events import EVENTS
 from fencepath_drm.probes import probe_sets
 from fencepath_drm.rules import RULES
+from fencepath_drm.stacks import LINKS
 from fencepath_drm.tables import tables
 
 
@@ -32,6 +33,7 @@ def fencepath_layer() -> LayerInfo:
         api=API_VERSION,
         status="clients and engines of fdinfo are not recorded",
         seen="on a driver without hardware in emulated machines (Linux 6.1, 6.12, 7.3), whose truth it equals",
+        links=LINKS,
     )
 
 

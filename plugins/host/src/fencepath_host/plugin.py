@@ -37,6 +37,7 @@ from fencepath_host.events import (
     Waking,
 )
 from fencepath_host.preempt_count import preempt_count_defines
+from fencepath_host.stacks import LINKS
 
 _SOURCE = Path(__file__).parent / "bpf" / "host.c"
 
@@ -79,6 +80,7 @@ def fencepath_layer() -> LayerInfo:
         api=API_VERSION,
         status="reasons of blocking, page faults and system calls are not recorded yet",
         seen="Linux 6.18, and 6.1, 6.12 and 7.3 in emulated machines",
+        links=LINKS,
     )
 
 

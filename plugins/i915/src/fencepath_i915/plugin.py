@@ -32,6 +32,7 @@ from fencepath_i915.events import EVENTS
 from fencepath_i915.kinds import LAYOUTS
 from fencepath_i915.memory import MemoryTable, PressureFinding
 from fencepath_i915.rules import RULES
+from fencepath_i915.stacks import LINKS
 from fencepath_i915.tracepoints import (
     GUC,
     GUC_CONTEXTS,
@@ -56,6 +57,7 @@ def fencepath_layer() -> LayerInfo:
         version=__version__,
         api=API_VERSION,
         seen="not on hardware: by the formats of four kernels, and with events that a process makes up",
+        links=LINKS,
     )
 
 

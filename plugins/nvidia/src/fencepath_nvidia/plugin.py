@@ -39,6 +39,7 @@ from fencepath_nvidia.kinds import LOG
 from fencepath_nvidia.reports import TABLES
 from fencepath_nvidia.requests import ioctl_table, mapping_table, wait_table
 from fencepath_nvidia.rules import RULES
+from fencepath_nvidia.stacks import LINKS
 from fencepath_nvidia.tracepoints import CONSOLE, SXID_RECORD, XID_RECORD
 
 _BPF = Path(__file__).parent / "bpf"
@@ -54,6 +55,7 @@ def fencepath_layer() -> LayerInfo:
         api=API_VERSION,
         status="functions inside the driver are not probed",
         seen="on one H200 (driver 580.159.04): requests equal a counter inside the program, blocking waits are tied to interrupts",
+        links=LINKS,
     )
 
 

@@ -33,6 +33,7 @@ from fencepath_xe.events import EVENTS
 from fencepath_xe.kinds import LAYOUTS
 from fencepath_xe.memory import ErrorFinding, EvictionFinding, MemoryTable, MovesTable
 from fencepath_xe.rules import RULES
+from fencepath_xe.stacks import LINKS
 from fencepath_xe.tracepoints import BOS, EXTRA_JOBS, EXTRA_QUEUES, EXTRA_VMS, JOBS, MOVES, QUEUES, TLB, VMS
 
 _BPF = Path(__file__).parent / "bpf"
@@ -48,6 +49,7 @@ def fencepath_layer() -> LayerInfo:
         version=__version__,
         api=API_VERSION,
         seen="not on hardware: by the formats of three kernels, and with events that a process makes up",
+        links=LINKS,
     )
 
 

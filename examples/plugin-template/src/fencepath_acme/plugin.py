@@ -19,6 +19,7 @@ from fencepath.plugin import (
     Decoder,
     LayerInfo,
     ProbeSet,
+    StackLink,
     TracepointProbe,
     hookimpl,
 )
@@ -53,11 +54,21 @@ RING = TracepointRecord(
 )
 """A doorbell, with everything it may come from, best first. What a kernel has decides, never its version."""
 
+_STACK = "libacme on its device"
+LINKS = (
+    StackLink(stack=_STACK, link="call", state="seen"),
+    StackLink(stack=_STACK, link="submit", state="seen", text="doorbells"),
+    StackLink(stack=_STACK, link="queue", state="no", text="the library keeps its queue to itself"),
+)
+"""Which links of a request's path there are. ``seen`` is what a test compares with what the device says it did."""
+
 
 @hookimpl
 def fencepath_layer() -> LayerInfo:
     """Say who the plugin is, and for which API it was written."""
-    return LayerInfo(name="acme", title="libacme: streams, jobs and waits", version=__version__, api=(1, 0))
+    return LayerInfo(
+        name="acme", title="libacme: streams, jobs and waits", version=__version__, api=(1, 0), links=LINKS
+    )
 
 
 @hookimpl

@@ -48,6 +48,7 @@ __all__ = [
     "LinkState",
     "Probe",
     "ProbeSet",
+    "ProcessWatch",
     "StackLink",
     "SyscallProbes",
     "TableRule",
@@ -274,6 +275,29 @@ class Demo(Protocol):
         ...
 
 
+class ProcessWatch(Protocol):
+    """Reads what the kernel says of target processes while they run, such as the state of their open files."""
+
+    def look(self, pids: Sequence[int]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """Look at the processes that are targets now, and return those facts that shall be kept at once.
+
+        When: when the recording begins, about once a second, and before its probes are detached at the end. Nothing takes
+        records out of the rings meanwhile, so be quick. A process can end at any moment: what is to be said of it at its end is
+        what was read at the look before, and one that lives less than a second may never be among `pids`.
+
+        Args:
+            pids: ascending, in the initial pid namespace.
+
+        Returns:
+            Names and plain JSON values.
+        """
+        ...
+
+    def end(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """Return the facts that are left, once at the end. A recorder that is killed does not ask."""
+        ...
+
+
 class FindingRule(Protocol):
     """Looks at a finished report and says what a user should know."""
 
@@ -367,6 +391,15 @@ class LayerSpecs:
 
         Returns:
             Names and plain JSON values.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def fencepath_process_facts(self, system: System) -> ProcessWatch:
+        """Return what looks at the target processes while they are recorded, for facts that change and end with a process.
+
+        When: once a recording, after attaching, if something of the layer is recorded. Its facts are read as those of
+        :meth:`fencepath_facts`. Since 1.0.
         """
         raise NotImplementedError
 

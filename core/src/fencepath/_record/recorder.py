@@ -24,6 +24,7 @@ from fencepath._record.declared_code import layer_codes
 from fencepath._record.estimate import CallTally, Estimate, estimate
 from fencepath._record.facts import process_fact, thread_fact
 from fencepath._record.plan import MissingSet, Plan, PlannedSet
+from fencepath._record.process_facts import ProcessFacts
 from fencepath._record.programs import LoadedSet, load_set, recorded_functions
 from fencepath._record.rows import LossSampler, RowSplitter
 from fencepath._record.target_code import TargetCode
@@ -152,6 +153,8 @@ class Recorder:
             self._losses = LossSampler(self._shared.losses, plan.layouts)
             self._attach(undo)
             self._take_facts(system)
+            layers = [planned.plugin for planned in plan.sets]
+            self._processes = ProcessFacts(plan.registry, layers, system, self._writer.fact)
             self._write_manifest()
             self._stack = undo.pop_all()
 
@@ -285,6 +288,7 @@ class Recorder:
                 self._writer.clock_sample(source.sample())
         self._writer.clock_sample(realtime_sample())
         self._code.look_around()
+        self._processes.look(self._targets.processes)
         if self._syscalls is not None:
             self._syscalls.refresh_devices()  # a driver that was loaded has its devices from then on
         self._sweep()
@@ -354,6 +358,10 @@ class Recorder:
 
     def _finish(self) -> None:
         """Detach, take what is left, write calls that are still open, and check that nothing is unaccounted for."""
+        # while the probes are on: what a process does after that is in no record to compare with
+        with self._held_back():
+            self._processes.look(self._targets.processes)
+            self._processes.end()
         self._uprobes.stop()
         close_links([link for loaded in self._loaded for link in loaded.links])
         for step in (

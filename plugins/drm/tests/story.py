@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-from tests.core.synthetic import BOOT_ID, Story, ToyPlugin
+from tests.core.synthetic import BOOT_ID, PID, Story, ToyPlugin
 
 from fencepath._engine.activities import CONFIDENCES
 from fencepath._loader import Registry, load_plugins
@@ -31,6 +32,8 @@ from fencepath.recording import Recording, RecordingWriter, new_manifest, open_r
 from fencepath.records import Flags
 from fencepath.syscalls import syscall_layout
 from fencepath_drm import plugin as drm
+from fencepath_drm.clients import Reading
+from fencepath_drm.fdinfo import parse_fdinfo
 from fencepath_drm.ioctls import ioctl_table
 from fencepath_drm.layouts import LAYOUTS
 from fencepath_host import plugin as host
@@ -86,6 +89,13 @@ class Jobs(Story):
         """A thread queues a job."""
         texts: dict[str, Any] = {"ring": ring.encode(), "dev": dev.encode()}
         self.add("drm.job.queue", time_ns, tid, **self._job(job), **texts, **fields)
+
+    def reads(self, time_ns: int, fdinfo: str, pid: int = PID, fd: int = 3) -> None:
+        """The recorder reads a process's open device; `fdinfo` is what the kernel says."""
+        client = parse_fdinfo(fdinfo)
+        assert client is not None
+        reading = Reading(pid=pid, fd=fd, time_ns=time_ns, **msgspec.structs.asdict(client))
+        self._facts.append(("drm.client", msgspec.to_builtins(reading)))
 
     def run(self, time_ns: int, job: int) -> None:
         """The scheduler's worker hands a job over."""

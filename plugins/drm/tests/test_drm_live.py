@@ -22,3 +22,10 @@ def test_what_cannot_be_recorded_here_is_said(live_recording: LiveRecording) -> 
     if not Path("/sys/kernel/tracing/events/gpu_scheduler").exists():
         assert "no driver that uses the GPU scheduler was loaded" in missing["jobs"]
     assert [row for row in recorded.recording.loss if row.kind.startswith("drm.") and row.count] == []
+
+
+def test_a_program_with_other_devices_has_no_client(live_recording: LiveRecording) -> None:
+    code = "import time; kept = [open('/dev/null'), open('/dev/zero')]; time.sleep(1.7); print(11)"
+    recorded = live_recording([sys.executable, "-c", code], options=["--layers", "drm"])
+    assert (recorded.code, recorded.output.strip()) == (0, "11")
+    assert recorded.recording.facts("drm.client") == []

@@ -28,6 +28,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         client_id: unique on the device; what ``drm.job.queue`` calls ``client_id``. 0 if the driver does not say.
         engine_ns: busy time of each engine since the file was opened.
         engines: how many of an engine there are, where it is not one.
+        cycles: busy time of each engine in cycles of a clock of the device, as xe tells it.
+        total_cycles: that clock, when `cycles` was read.
         memory_bytes: by ``<what>-<region>``, such as ``resident-vram``.
     """
 
@@ -36,6 +38,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     client_id: int = 0
     engine_ns: Mapping[str, int] = {}
     engines: Mapping[str, int] = {}
+    cycles: Mapping[str, int] = {}
+    total_cycles: Mapping[str, int] = {}
     memory_bytes: Mapping[str, int] = {}
 
 
@@ -49,16 +53,29 @@ def parse_fdinfo(text: str) -> Client | None:
         return None
     numbers = {name: _quantity(value) for name, value in lines.items()}
     known = {name: number for name, number in numbers.items() if number is not None}
-    engine_ns = {name: number for name, number in known.items() if name.startswith("engine-")}
-    engines = {name: number for name, number in engine_ns.items() if name.startswith("engine-capacity-")}
     return Client(
         driver=lines["driver"],
         device=lines.get("pdev", ""),
         client_id=known.get("client-id", 0),
-        engine_ns={name.removeprefix("engine-"): engine_ns[name] for name in engine_ns if name not in engines},
-        engines={name.removeprefix("engine-capacity-"): number for name, number in engines.items()},
-        memory_bytes={name: number for name, number in known.items() if name.partition("-")[0] in _MEMORY},
+        engine_ns=_under("engine-", known, but="engine-capacity-"),
+        engines=_under("engine-capacity-", known),
+        cycles=_under("cycles-", known),
+        total_cycles=_under("total-cycles-", known),
+        memory_bytes={
+            name: number
+            for name, number in known.items()
+            if name.partition("-")[0] in _MEMORY and not name.startswith("total-cycles-")
+        },
     )
+
+
+def _under(prefix: str, numbers: Mapping[str, int], but: str = " ") -> dict[str, int]:
+    """Those whose names begin with `prefix`, and not with `but`, without it."""
+    return {
+        name.removeprefix(prefix): number
+        for name, number in numbers.items()
+        if name.startswith(prefix) and not name.startswith(but)
+    }
 
 
 def _quantity(text: str) -> int | None:

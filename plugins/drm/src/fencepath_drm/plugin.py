@@ -13,6 +13,7 @@ from fencepath.plugin import API_VERSION, AttributeValue, Check, Decoder, LayerI
 from fencepath.records import Layouts
 from fencepath.system import System
 from fencepath_drm.checks import checks
+from fencepath_drm.clients import ClientWatch
 from fencepath_drm.decoder import DrmDecoder
 from fencepath_drm.derived import DrmDerived
 from fencepath_drm.entities import DrmEntities
@@ -31,7 +32,6 @@ def fencepath_layer() -> LayerInfo:
         title="jobs, fences and vblank of the kernel's GPU scheduler, on any DRM driver",
         version=__version__,
         api=API_VERSION,
-        status="clients and engines of fdinfo are not recorded",
         seen="on a driver without hardware in emulated machines (Linux 6.1, 6.12, 7.3), whose truth it equals",
         links=LINKS,
     )
@@ -53,6 +53,13 @@ def fencepath_probes(system: System) -> Sequence[ProbeSet]:
 def fencepath_checks(system: System) -> Iterable[Check]:
     """Check which events there are and how jobs are named."""
     return checks(system)
+
+
+@hookimpl
+def fencepath_process_facts(system: System) -> ClientWatch:
+    """Return what reads the fdinfo of the targets' open DRM devices."""
+    del system
+    return ClientWatch()
 
 
 @hookimpl

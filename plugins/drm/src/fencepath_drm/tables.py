@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer's tables of the report: rings, processes, requests, vertical blanks, and what could not be joined."""
+"""The layer's tables of the report: rings, processes, clients, requests, vertical blanks, and what could not be joined."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fencepath.joins import View
 from fencepath.plugin import AttributeValue, TableRule
 from fencepath.requests import Request
 from fencepath_drm.busy import Busy
+from fencepath_drm.client_tables import Clients, Engines
 from fencepath_drm.holds import Holds
 from fencepath_drm.jobs import Jobs
 from fencepath_drm.lookup import at, find, first, latest
@@ -28,7 +29,7 @@ Row = Mapping[str, AttributeValue | None]
 
 def tables() -> Sequence[TableRule]:
     """Return the tables of one report."""
-    return (Rings(), Processes(), Requests(), Vblanks(), Unmatched())
+    return (Rings(), Processes(), Clients(), Engines(), Requests(), Vblanks(), Unmatched())
 
 
 class _Measured:

@@ -83,6 +83,7 @@ class Runner:
             "FENCEPATH_VM_EVENTS": kernel.events,
             "FENCEPATH_VM_UPROBES": kernel.uprobes,
             "FENCEPATH_VM_MOCKGPU": str(folder / "mockgpu" / "mockgpu.ko"),
+            "FENCEPATH_VM_NVIDIA": str(folder / "nvidia"),
             "FENCEPATH_VM_DEMO": str(self._demo),
             "FENCEPATH_VM_OUT": str(MOUNTED),
             "TMPDIR": "/run",  # a tmpfs, as /tmp is on many machines

@@ -16,7 +16,7 @@ printf 'MODULES=%q\nCOMMAND=%q\nFOLDER=%q\n' "$(cat "$dir/modules")" "$command" 
 [ -e "$dir/initrd.img" ] || "$here/make-initrd.sh" "$dir" || exit 125
 # avx2=off: qemu 7.2 emulates it wrongly, so that numpy sorts 9 to 16 numbers in a wrong order (tests/kernel/test_machine.py)
 timeout -k 5 "${VM_TIMEOUT:-300}" qemu-system-x86_64 -M q35 -accel tcg,thread=multi,tb-size=512 -cpu max,avx2=off \
-    -smp "${VM_CPUS:-2}" -m "${VM_MEMORY:-2G}" -nodefaults -no-reboot -display none -serial "file:$out/console" \
+    -device edu -smp "${VM_CPUS:-2}" -m "${VM_MEMORY:-2G}" -nodefaults -no-reboot -display none -serial "file:$out/console" \
     -kernel "$(cat "$dir/vmlinuz")" -initrd "$dir/initrd.img" \
     -append "console=ttyS0 panic=-1 mitigations=off loglevel=4 vm_init=$here/guest-init.sh" \
     -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \

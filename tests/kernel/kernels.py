@@ -75,7 +75,7 @@ def cache_folder() -> Path:
 
 
 def unpack(kernel: Kernel, folder: Path) -> str:
-    """Get the kernel's packages unless they are unpacked already, build the mock driver; return the version.
+    """Get the kernel's packages unless they are unpacked already, build the drivers; return the version.
 
     Raises:
         KernelError: with the last line that a tool said.

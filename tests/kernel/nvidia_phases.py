@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from tests.kernel import nvidia_standin as standin
@@ -55,26 +56,31 @@ MIB = 1 << 20
 PAGE = 4096
 OTHER_UVM_MAJOR = 240
 
-LINES = {
-    "NVRM: Xid (0000:0b:00): 43, Ch 00000010, engmask 00000101": (43, "0000:0b:00", 0, False),
-    "NVRM: Xid (PCI:0000:0c:00 GPU-I:05 GPU-CI:01): 94, pid=4242, name=a program, Contained: CE User Channel (0x9)": (
-        *(94, "0000:0c:00"),
-        *(4242, False),
+
+class Line(NamedTuple):
+    """A line of the log, and the error that it tells of."""
+
+    text: str
+    code: int
+    gpu: str
+    pid: int = 0
+    of_switch: bool = False
+
+
+LINES = (
+    Line("NVRM: Xid (0000:0b:00): 43, Ch 00000010, engmask 00000101", 43, "0000:0b:00"),
+    Line("NVRM: Xid (PCI:0000:0c:00 GPU-I:05 GPU-CI:01): 94, pid=4242, name=a b, Contained", 94, "0000:0c:00", 4242),
+    Line("NVRM: Xid (PCI:0000:0d:00): 62, pid='<unknown>', name=<unknown>, 0000(0000) 00000000", 62, "0000:0d:00"),
+    Line(
+        "NVRM: Xid (PCI:0000:0e:00): 45, pid=4243, name=x, Ch 00000001 caused by previous Xid 31",
+        45,
+        "0000:0e:00",
+        4243,
     ),
-    "NVRM: Xid (PCI:0000:0d:00): 62, pid='<unknown>', name=<unknown>, 0000(0000) 00000000": (
-        62,
-        "0000:0d:00",
-        0,
-        False,
-    ),
-    "NVRM: Xid (PCI:0000:0e:00): 45, pid=4243, name=x, Ch 00000001 caused by previous Xid 31": (
-        *(45, "0000:0e:00"),
-        *(4243, False),
-    ),
-    "NVRM: GPU 0000:0f:00.0: GPU has fallen off the bus.": (0, "0000:0f:00", 0, False),
-    "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress": (12028, "0000:c1:00", 0, True),
-}
-"""Lines of the log as several versions write them, with code, GPU, process and whether it is a switch."""
+    Line("NVRM: GPU 0000:0f:00.0: GPU has fallen off the bus.", 0, "0000:0f:00"),
+    Line("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32", 12028, "0000:c1:00", of_switch=True),
+)
+"""As several versions write them."""
 GARBAGE = (
     "NVRM: Xid",
     "NVRM: Xid (PCI:zz:00:00): 31, pid=1, name=x, y",
@@ -246,7 +252,7 @@ def fail(device: str) -> None:
     """The driver's errors, then lines that somebody writes to the log."""
     for line, code, message in errors(device, os.getpid()):
         standin.RAISE.write_text(f"{device} {code} {line}\n{message}")
-    for text in (*LINES, *GARBAGE, _OTHERS_LINE):
+    for text in (*(line.text for line in LINES), *GARBAGE, _OTHERS_LINE):
         Path("/dev/kmsg").write_bytes(f"<4>{text}\n".encode("latin-1"))
 
 
@@ -329,6 +335,7 @@ def pair(folder: Path) -> None:
     good([fork(lambda: one_of_two(folder, PAIRED)) for _ in range(2)])
     die_inside(folder)
     (folder / "pair.truth").write_bytes(TRUTH.read_bytes())
+    assert not standin.remove("nvidia_xid"), "whoever records its tracepoint holds it"
     assert standin.remove("nvidia")
     standin.insert("nvidia", "threaded=1", f"uvm_major={OTHER_UVM_MAJOR}")
     time.sleep(2.5)  # devices are looked up once a second

@@ -149,7 +149,7 @@ LEFT_OUT: dict[str, str] = {
     "tests/kernel/test_end_to_end.py::test_every_request_has_a_path_through_the_device": "70 s; test_joined_path.py follows a request further",
     "tests/kernel/test_joined_path.py::test_with_entries_alone_the_launch_is_bounded": "60 s for a recording of its own; "
     "`python -m tests.kernel.run --kernel 6.12 --all tests/kernel/test_joined_path.py` runs it",
-    "tests/kernel/test_nvidia_gpu_suite.py::test_the_suite_of_the_gpu_passes": "150 s for two recordings of three layers; "
+    "tests/kernel/test_nvidia_gpu_suite.py::test_the_suite_of_the_gpu_passes": "180 s for two recordings of three layers; "
     "test_nvidia.py holds the layer against the stand-in's account, `--all` runs it",
     "plugins/host/tests/test_host_live.py::test_a_thread_of_nobody_is_not_recorded": "7 s; programs of its own",
     "plugins/host/tests/test_host_live.py::test_interrupts_that_touch_a_target": "8 s; programs of its own",

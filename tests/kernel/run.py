@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from tests.kernel.kernels import KERNELS, SCRIPTS, Kernel, KernelError, cache_folder, unpack
 from tests.kernel.results import JUNIT, Outcome, clear, complaint, last_test
-from tests.kernel.selection import FILES, FILES_OF_THE_NEWEST
+from tests.kernel.selection import FILES, FILES_OF_THE_NEWEST, ONCE
 
 from fencepath._demo import find_demo
 
@@ -90,7 +90,7 @@ class Runner:
             "PYTHONDONTWRITEBYTECODE": "",
             **_ONLY_OUR_PLUGINS,
         }
-        tests = self._tests or (FILES if kernel.required else FILES_OF_THE_NEWEST)
+        tests = self._tests or _files_of(kernel)
         words = [*_pytest(), "-q", "--timeout", "100", f"--junitxml={MOUNTED / JUNIT}", *tests]
         command = shlex.join(["env", *(f"{name}={value}" for name, value in environ.items()), *words])
         boot: list[str | Path] = [SCRIPTS / "boot.sh", folder, results, command]
@@ -101,6 +101,12 @@ class Runner:
         if code == TIME_IS_UP:
             return f"not done after {limit_s} s; the last test that ended was {last_test(results)}"
         return f"exit code {code}; see output and console in {results}"
+
+
+def _files_of(kernel: Kernel) -> Sequence[str]:
+    if not kernel.required:
+        return FILES_OF_THE_NEWEST
+    return FILES if kernel is KERNELS[0] else [file for file in FILES if file not in ONCE]
 
 
 def _pytest() -> list[str]:

@@ -8,7 +8,7 @@ machine's own kernel.
 
 from __future__ import annotations
 
-__all__ = ["FILES", "FILES_OF_THE_NEWEST", "LEFT_OUT"]
+__all__ = ["FILES", "FILES_OF_THE_NEWEST", "LEFT_OUT", "ONCE"]
 
 FILES = (
     "tests/kernel",
@@ -30,8 +30,24 @@ test_calibration (fencepath's own tools), the live tests of plugins/cuda and tes
 tests/kernel/test_end_to_end.py makes one).
 """
 
-FILES_OF_THE_NEWEST = ("tests/kernel", "tests/core/test_mark.py")
-"""Of :data:`FILES`, what runs on a kernel that is not required: it attaches uprobes and makes maps as 6.12 does."""
+ONCE = (
+    "tests/core/test_builtin_bpf.py",
+    "tests/core/test_libraries_mapped.py",
+    "tests/core/test_syscalls_live.py",
+    "tests/core/test_tracepoints_live.py",
+)
+"""Of :data:`FILES`, what runs on the oldest kernel alone, 80 s: nothing in it asks for more than that has, and ``make test`` runs it on
+the machine's own. The recordings of tests/kernel use the same programs on each kernel."""
+
+FILES_OF_THE_NEWEST = (
+    "tests/kernel/test_machine.py",
+    "tests/kernel/test_drm.py",
+    "tests/kernel/test_joined_path.py",
+    "tests/kernel/test_mockgpu.py",
+    "tests/kernel/test_doctor.py",
+    "tests/core/test_mark.py",
+)
+"""Of :data:`FILES`, what runs on a kernel that is not required: what has changed since, and it attaches uprobes as 6.12 does."""
 
 _ERRORS = "what is said of an error that the kernel returns: 2 s for programs that are not run"
 _VARIANT = "a variant of a test that runs, of the same programs"

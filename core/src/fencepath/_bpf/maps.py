@@ -18,8 +18,7 @@ __all__ = ["PERMISSION_REMEDY", "Map", "create"]
 PERMISSION_REMEDY = "run as root, or with CAP_BPF and CAP_PERFMON"
 """What somebody does whom the kernel refuses BPF."""
 
-_WALKS = 4
-"""How often a map is gone through again, on average, because keys went while it was read."""
+_BATCH_ENTRIES = 1024
 _REMEDIES = {
     errno.ENOMEM: "give the rings fewer bytes",
     errno.EINVAL: "use a kernel of 5.15 or later",
@@ -68,6 +67,7 @@ class Map:
         self.value_size = value_size
         self.max_entries = max_entries
         self.fd = create(kind, name, key_size=key_size, value_size=value_size, max_entries=max_entries, flags=flags)
+        self._batches = kind is bpf.MapType.HASH
 
     @classmethod
     def hash(cls, name: str, key_size: int, value_size: int, max_entries: int) -> Map:
@@ -121,22 +121,18 @@ class Map:
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value), each key once; one that comes or goes meanwhile may be missing.
 
-        Two system calls an entry, and not a thousand entries a call by BPF_MAP_LOOKUP_BATCH: while the kernel goes through a
-        hash map's buckets for that, it runs no programs of tracepoints on that CPU, and on preemptible kernels (Debian's of
-        7.x are) others' threads can run there meanwhile, unseen.
+        A thousand entries a system call where the kernel reads hash maps in batches, else two system calls an entry.
         """
-        seen: set[bytes] = set()
-        key, again = bpf.map_next_key(self.fd, None, self.key_size), 0
-        while key is not None and again <= _WALKS * (len(seen) + 1):
-            if key in seen:
-                again += 1
+        if self._batches:
+            try:
+                batch = self._read_batch(None, _BATCH_ENTRIES)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, bpf.ENOTSUPP):
+                    raise
+                self._batches = False
             else:
-                seen.add(key)
-                value = self.lookup(key)
-                if value is not None:
-                    yield key, value
-            # of a key that is gone the kernel knows no next one, and begins anew
-            key = bpf.map_next_key(self.fd, key, self.key_size)
+                return self._items_by_batch(*batch)
+        return self._items_by_key()
 
     def mmap(self) -> mmap.mmap:
         """Return the values of an mmapable array as memory; value i lies at i times its size rounded up to 8."""
@@ -154,3 +150,33 @@ class Map:
         if len(key) != self.key_size:
             raise ValueError(f"a key of map {self.name} has {self.key_size} bytes, not {len(key)}")
         return key
+
+    def _read_batch(self, position: bytes | None, count: int) -> tuple[bytes, bytes, bytes | None]:
+        # A bucket is read whole or not at all: ENOSPC asks for room for more entries.
+        while True:
+            try:
+                return bpf.map_lookup_batch(self.fd, position, count, self.key_size, self.value_size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or count >= self.max_entries:
+                    raise
+                count *= 2
+
+    def _items_by_batch(self, keys: bytes, values: bytes, position: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        while True:
+            for index in range(len(keys) // self.key_size):
+                key = keys[index * self.key_size : (index + 1) * self.key_size]
+                yield key, values[index * self.value_size : (index + 1) * self.value_size]
+            if position is None:
+                return
+            keys, values, position = self._read_batch(position, _BATCH_ENTRIES)
+
+    def _items_by_key(self) -> Iterator[tuple[bytes, bytes]]:
+        # A key deleted meanwhile sends the kernel back to the first one: what was seen ends the walk.
+        seen: set[bytes] = set()
+        key = bpf.map_next_key(self.fd, None, self.key_size)
+        while key is not None and key not in seen:
+            seen.add(key)
+            value = self.lookup(key)
+            if value is not None:
+                yield key, value
+            key = bpf.map_next_key(self.fd, key, self.key_size)

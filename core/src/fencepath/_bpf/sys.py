@@ -31,6 +31,7 @@ __all__ = [
     "map_create",
     "map_delete",
     "map_lookup",
+    "map_lookup_batch",
     "map_next_key",
     "map_update",
     "perf_event_enable",
@@ -63,6 +64,7 @@ class _Command(enum.IntEnum):
     PROG_TEST_RUN = 10
     OBJ_GET_INFO_BY_FD = 15
     RAW_TRACEPOINT_OPEN = 17
+    MAP_LOOKUP_BATCH = 24
     LINK_CREATE = 28
 
 
@@ -202,6 +204,46 @@ def map_next_key(fd: int, key: bytes | None, key_size: int) -> bytes | None:
     except FileNotFoundError:
         return None
     return following.raw
+
+
+def map_lookup_batch(
+    fd: int, position: bytes | None, count: int, key_size: int, value_size: int
+) -> tuple[bytes, bytes, bytes | None]:
+    """Read up to `count` entries in one call (5.6+).
+
+    Args:
+        fd: a hash map.
+        position: where the last call ended, or None to begin.
+        count: most entries; ENOSPC if one bucket of the map has more.
+        key_size: bytes a key.
+        value_size: bytes a value.
+
+    Returns:
+        The keys, the values, and where to go on (None at the end).
+    """
+    keys = ctypes.create_string_buffer(max(1, key_size * count))
+    values = ctypes.create_string_buffer(max(1, value_size * count))
+    # A hash map's position is a u32, an array's is a key; both fit in eight bytes or in the key.
+    out = ctypes.create_string_buffer(max(8, key_size))
+    start = None if position is None else ctypes.create_string_buffer(position, len(position))
+    attributes = _attributes(
+        "QQQQIIQQ",
+        0 if start is None else ctypes.addressof(start),
+        ctypes.addressof(out),
+        ctypes.addressof(keys),
+        ctypes.addressof(values),
+        count,
+        fd,
+        0,
+        0,
+    )
+    try:
+        _bpf(_Command.MAP_LOOKUP_BATCH, attributes)
+        following = out.raw
+    except FileNotFoundError:
+        following = None
+    read = struct.unpack_from("=I", attributes.raw, 32)[0]
+    return keys.raw[: read * key_size], values.raw[: read * value_size], following
 
 
 def prog_load(

@@ -67,7 +67,7 @@ def test_sizes_are_powers_of_two_within_the_total() -> None:
         assert sum(sizes.values()) <= total
         assert all(size & (size - 1) == 0 for size in sizes.values())
         assert sum(sizes.values()) > total // 2
-    assert sum(ring_sizes(64 << 20).values()) == 64 << 20
+    assert sum(ring_sizes(68 << 20).values()) == 68 << 20
 
 
 def test_too_small_a_total_is_refused() -> None:

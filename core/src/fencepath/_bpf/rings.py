@@ -38,9 +38,10 @@ _BUSY = np.uint32(1 << 31)
 _DISCARDED = np.uint32(1 << 30)
 _LEAST_RECORDS = 2
 
-# In sixteenths of the total: most records are calls and scheduler events of 64 and 128 bytes. The largest class is
+# Most records are calls and scheduler events of 64 and 128 bytes. Names of kernels (512) come by the ten thousand when a library is
+# loaded, while the recorder is about to look at it. The largest class is
 # rare, but a ring of it has to hold some hundred records.
-_SHARES = {32: 2, 64: 4, 128: 4, 256: 2, 512: 1, 1024: 1, 8320: 2}
+_SHARES = {32: 2, 64: 4, 128: 4, 256: 2, 512: 2, 1024: 1, 8320: 2}
 _DEFAULT_SHARE = 2
 
 # Headers and data of a piece stay in the second-level cache between looking and copying.
@@ -100,7 +101,7 @@ class Rings:
         UsageError: if the total is too small.
     """
 
-    def __init__(self, total_bytes: int = 64 << 20, classes: Sequence[int] = RING_CLASSES) -> None:
+    def __init__(self, total_bytes: int = 68 << 20, classes: Sequence[int] = RING_CLASSES) -> None:
         if platform.machine() != "x86_64":
             raise MachineError(f"recording is not supported on {platform.machine()}", "use an x86-64 machine")
         self.sizes = ring_sizes(total_bytes, classes)

@@ -68,7 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     detail: Detail = "launch"
     exact: bool = True
     returns: bool = True
-    ring_bytes: int = 64 << 20
+    ring_bytes: int = 68 << 20
     keep_ns: int | None = None
     max_bytes: int | None = None
     owner: tuple[int, int] | None = None

@@ -38,9 +38,8 @@ _BUSY = np.uint32(1 << 31)
 _DISCARDED = np.uint32(1 << 30)
 _LEAST_RECORDS = 2
 
-# Most records are calls and scheduler events of 64 and 128 bytes. Names of kernels (512) come by the ten thousand when a library is
-# loaded, while the recorder is about to look at it. The largest class is
-# rare, but a ring of it has to hold some hundred records.
+# Most records are calls and scheduler events of 64 and 128 bytes. Names of kernels (512) come by the ten thousand when a
+# library is loaded, while the recorder is looking at it. The largest class is rare, but its ring has to hold some hundred.
 _SHARES = {32: 2, 64: 4, 128: 4, 256: 2, 512: 2, 1024: 1, 8320: 2}
 _DEFAULT_SHARE = 2
 

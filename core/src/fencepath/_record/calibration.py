@@ -35,7 +35,7 @@ from fencepath.records import Layouts
 __all__ = ["Calibration", "Cost", "RecordPrograms", "calibrate", "programs_of"]
 
 CLOCK = "CLOCK_THREAD_CPUTIME_ID"
-_RING_BYTES = 16 << 20
+_RING_BYTES = 17 << 20
 _OPEN_CALLS = 64
 _ROUNDS = 20
 _EMULATED_CALLS, _STEPPED_CALLS = 400, 100

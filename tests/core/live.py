@@ -27,7 +27,7 @@ from fencepath.system import System
 
 __all__ = ["LiveLayers", "live_layers", "until"]
 
-RING_BYTES = 16 << 20
+RING_BYTES = 17 << 20
 
 
 class LiveLayers:
@@ -119,6 +119,7 @@ def live_layers(
     only: Iterable[str] = (),
     all_processes: bool = False,
     self_tgid: int = 0,
+    missing: Sequence[tuple[str, str]] = (),
 ) -> Generator[LiveLayers]:
     """Attach core's own layers and `extra`.
 
@@ -127,12 +128,13 @@ def live_layers(
         only: layers to attach besides core's own; none means all of `extra`.
         all_processes: whether every process is a target.
         self_tgid: a process that never is, 0 for none.
+        missing: what must be lacking here, as probe set and reason.
     """
     with contextlib.ExitStack() as undo:
         registry = load_plugins(extra, entry_points=False)
         assert not registry.problems
         live = LiveLayers(registry, undo, only=tuple(only), all_processes=all_processes, self_tgid=self_tgid)
-        assert not live.plan.missing, [(m.probe, m.why) for m in live.plan.missing]
+        assert [(lacks.probe, lacks.why) for lacks in live.plan.missing] == list(missing)
         yield live
 
 

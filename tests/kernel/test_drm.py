@@ -244,9 +244,9 @@ def test_without_type_information_jobs_are_named_by_what_their_thread_made(
 ) -> None:
     """On kernels whose events have the fence's address; on others the events name it, with or without."""
     monkeypatch.setattr(probes, "structure_defines", dict)
-    monkeypatch.setattr(probes, "_NEARNESS", "")  # what else is lost then is not asked here
     before = len(truth())
-    with live_layers({"drm": drm}) as live, Gpu(0) as first, Gpu(1) as second:
+    missing = [("jobs", "by its second best way: which signal woke a thread: told by nearness")]
+    with live_layers({"drm": drm}, missing=missing) as live, Gpu(0) as first, Gpu(1) as second:
         live.targets.add(os.getpid())
         for index in range(11):
             gpu = (first, second)[index % 2]

@@ -141,10 +141,12 @@ class Jobs(Story):
         short: dict[str, Any] = {"context": context & 0xFFFFFFFF, "seqno": seqno & 0xFFFFFFFF}
         self.add("drm.fence.wake", time_ns, current, IRQ, wakee_tid=tid, **short, **fields)
 
-    def stands_for(self, time_ns: int, whole: tuple[int, int], part: tuple[int, int], *, point: bool) -> None:
-        """A fence is a point of a timeline, or merged, and this is what it stands for."""
+    def stands_for(
+        self, time_ns: int, whole: tuple[int, int], part: tuple[int, int], *, point: bool, prev: int = 0
+    ) -> None:
+        """A fence is a point of a timeline, after another one, or merged, and this is what it stands for."""
         short: dict[str, Any] = {"context": whole[0] & 0xFFFFFFFF, "seqno": whole[1] & 0xFFFFFFFF}
-        full: dict[str, Any] = {"part_context": part[0], "part_seqno": part[1]}
+        full: dict[str, Any] = {"part_context": part[0], "part_seqno": part[1], "prev_seqno": prev}
         self.add("drm.fence.part", time_ns, 0, IRQ, is_point=int(point), **short, **full)
 
     def ioctl(self, kind: str, begin: int, end: int, tid: int, function: int, **fields: Any) -> None:

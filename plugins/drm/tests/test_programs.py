@@ -17,7 +17,7 @@ from fencepath.plugin import Alternative, BpfSource, ProbeSet, TracepointProbe
 from fencepath.system import System
 from fencepath_drm import plugin as drm
 from fencepath_drm.layouts import LAYOUTS, PART, WAKE
-from fencepath_drm.probes import RAW_OFFERED, probe_sets
+from fencepath_drm.probes import probe_sets
 
 pytestmark = pytest.mark.bpf
 
@@ -36,6 +36,8 @@ PARTS: dict[str, str | int] = {
     "DRM_OPS_NAME": 0,
     "DRM_CHAIN_NAME": "0xffffffff82000000ULL",
     "DRM_CHAIN_FENCE": 80,
+    "DRM_CHAIN_PREV": 64,
+    "DRM_CHAIN_PREV_SEQNO": 72,
     "DRM_ARRAY_NAME": "0xffffffff82000100ULL",
     "DRM_ARRAY_COUNT": 68,
     "DRM_ARRAY_FENCES": 80,
@@ -99,7 +101,7 @@ def test_every_program_is_accepted(kernel: str, index: int, known: str, all_proc
 
 def _raw(kernel: str, index: int, known: str) -> list[str]:
     """Programs on the tracepoints themselves that this much knowledge gives."""
-    if not RAW_OFFERED or known == "nothing":
+    if known == "nothing":
         return []
     jobs = ["on_done_raw"] if index != FENCES_ALONE and known != "fences" else []
     old = ["on_dependency_raw"] if jobs and kernel in ("6.1", "6.12") else []
@@ -107,8 +109,9 @@ def _raw(kernel: str, index: int, known: str) -> list[str]:
     return ["on_signaled_raw", *jobs, *old, *addresses]
 
 
-def test_programs_are_attached_raw_only_where_it_is_offered() -> None:
+def test_what_interrupts_is_attached_to_the_tracepoint_itself() -> None:
     way = probe_sets(System.here("full"))[0].alternatives[-1]
-    names = {probe.program for probe in way.probes if isinstance(probe, TracepointProbe)}
-    assert ("on_signaled_raw" in names) is RAW_OFFERED
-    assert ("on_signaled" in names) is not RAW_OFFERED
+    raw = {probe.program: probe.raw for probe in way.probes if isinstance(probe, TracepointProbe)}
+    assert raw["on_signaled_raw"]
+    assert "on_signaled" not in raw
+    assert not raw["on_wait_start"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from plugins.drm.tests.story import Jobs
 
 from fencepath.events import Category
@@ -134,7 +135,7 @@ def test_a_point_of_a_timeline_is_there_when_all_before_it_are(tmp_path: Path) -
     story = Jobs(with_host=True)
     for number, end in ((1, 5_000), (2, 2_000), (3, 9_000)):
         job(story, number, number * 100, end, tid=OTHER)
-        story.stands_for(number * 100 + 1, (50, number), story.fence(number), point=True)
+        story.stands_for(number * 100 + 1, (50, number), story.fence(number), point=True, prev=number - 1)
     story.stands_for(400, (51, 3), story.fence(2), point=True)
     for point, end in ((2, 5_100), (3, 9_100)):
         story.leaves(1_000 + point, 20 + point)
@@ -145,6 +146,41 @@ def test_a_point_of_a_timeline_is_there_when_all_before_it_are(tmp_path: Path) -
     assert sleeps == {22: 1, 23: 3}
     assert told.confidences("drm.fence_sleep") == {"exact"}
     assert told.count("drm.fence_wait") == (1, 0, 0)
+
+
+ELSEWHERE = (1 << 64) - 1
+"""In place of the point before: a fence that is no point of the timeline."""
+
+
+@pytest.mark.parametrize(
+    ("prev", "confidence"),
+    [((0, 1), "exact"), ((0, 0), "inferred"), ((7, 1), "inferred"), ((ELSEWHERE, 1), "inferred")],
+)
+def test_of_a_timeline_with_points_that_were_not_seen_nothing_is_exact(
+    prev: tuple[int, int], confidence: str, tmp_path: Path
+) -> None:
+    """One that was made before the recording may be what held the point up."""
+    story = Jobs(with_host=True)
+    for number in (1, 2):
+        job(story, number, number * 100, number * 1_000, tid=OTHER)
+        story.stands_for(number * 100 + 1, (50, number), story.fence(number), point=True, prev=prev[number - 1])
+    story.leaves(500, TID)
+    story.wakes(2_010, TID, 50, 2)
+    told = story.analysed(tmp_path)
+    assert told.jobs("drm.fence.sleep") == [2]
+    assert told.confidences("drm.fence_sleep") == {confidence}
+
+
+def test_a_point_that_was_there_from_the_begin_holds_up_nothing(tmp_path: Path) -> None:
+    """The kernel has a fence of context 0 for it; and what is recorded twice is the same."""
+    story = Jobs(with_host=True)
+    story.stands_for(90, (50, 1), (0, 0), point=True)
+    job(story, 1, 100, 1_000, tid=OTHER)
+    for time_ns in (110, 111):
+        story.stands_for(time_ns, (50, 2), story.fence(1), point=True, prev=1)
+    story.leaves(500, TID)
+    story.wakes(1_010, TID, 50, 2)
+    assert story.analysed(tmp_path).confidences("drm.fence_sleep") == {"exact"}
 
 
 def test_a_merged_fence_is_there_with_the_last_of_its_members(tmp_path: Path) -> None:

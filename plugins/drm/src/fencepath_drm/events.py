@@ -248,6 +248,8 @@ class FencePart(Event, frozen=True, kw_only=True, tag="drm.fence.part"):
         seqno: low 32 bits; of a timeline's points the higher is the later one.
         part_context: of the fence that it stands for.
         part_seqno: likewise.
+        prev_seqno: of a point the point before it, 0 if there is none; all ones if it comes after a fence that is no point of its
+            timeline. 0 of a merged fence.
         is_point: whether it is a point of a timeline.
     """
 
@@ -257,6 +259,7 @@ class FencePart(Event, frozen=True, kw_only=True, tag="drm.fence.part"):
     seqno: U32
     part_context: U64
     part_seqno: U64
+    prev_seqno: U64
     is_point: bool
 
 

@@ -51,7 +51,14 @@ SIGNALED = RecordLayout("drm.fence.signaled", (*HEADER, *_SHORT))
 WAKE = RecordLayout("drm.fence.wake", (*HEADER, *_SHORT, Field("wakee_tid", "u32")))
 PART = RecordLayout(
     "drm.fence.part",
-    (*HEADER, *_SHORT, Field("part_context", "u64"), Field("part_seqno", "u64"), Field("is_point", "u32")),
+    (
+        *HEADER,
+        *_SHORT,
+        Field("part_context", "u64"),
+        Field("part_seqno", "u64"),
+        Field("prev_seqno", "u64"),
+        Field("is_point", "u32"),
+    ),
 )
 FENCE_WAIT = RecordLayout("drm.fence.wait", (*INTERVAL, *_SHORT, *_NAMES))
 _FRAME = (Field("crtc", "s32"), Field("seq", "u32"))

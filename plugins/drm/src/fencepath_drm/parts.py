@@ -19,6 +19,7 @@ from fencepath_drm.lookup import at, find
 __all__ = ["Parts"]
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 _DEEPEST = 4
 """How far a part may itself have parts: points that hold merged fences, and merges of points."""
@@ -35,10 +36,10 @@ class Parts:
         if not len(parts):
             return
         parts = parts.take(np.lexsort((parts["seqno"], _lines(parts))))
-        line = _lines(parts)
+        line, gap = _lines(parts), _gaps(parts)
         for _ in range(_DEEPEST):
             before = self._job
-            self._whole, self._job = self._last_to_end(parts, line)
+            self._whole, self._job = self._last_to_end(parts, line, gap)
             if len(before) and np.array_equal(before, self._job):
                 break
 
@@ -48,8 +49,11 @@ class Parts:
         place = np.where(fence != NO_ENTITY, find(self._whole, fence), -1)
         return np.where((job < 0) & (place >= 0), at(self._job, place), job)
 
-    def _last_to_end(self, parts: Batch, line: Ints) -> tuple[Ints, Ints]:
-        """Each fence that has parts, ascending, with its job; -1 where one of the parts is not known to have ended."""
+    def _last_to_end(self, parts: Batch, line: Ints, gap: Mask) -> tuple[Ints, Ints]:
+        """Each fence that has parts, ascending, with its job; -1 where one of the parts is not known to have ended, or not seen.
+
+        A part without a fence never had to be waited for: the kernel has context 0 for those.
+        """
         job = self.job_of(parts["part"])
         jobs = self._jobs
         ended = np.where(jobs.signaled >= 0, jobs.signaled, jobs.end)
@@ -59,9 +63,9 @@ class Parts:
         group = np.unique(line, return_inverse=True)[1].reshape(-1).astype(np.int64)
         code = group * np.int64(len(end) + 1) + rank
         holds = np.maximum.accumulate(np.where(code == np.maximum.accumulate(code), np.arange(len(end)), 0))
-        unknown = np.cumsum(end < 0)
+        unknown = np.cumsum(gap | ((end < 0) & (parts["part"] != NO_ENTITY)))
         first = np.searchsorted(group, group, "left")
-        known: npt.NDArray[np.bool_] = unknown == np.where(first > 0, unknown[first - 1], 0)
+        known: Mask = unknown == np.where(first > 0, unknown[first - 1], 0)
         # the last row of each fence has seen all of its parts
         wholes, rows = np.unique(parts["fence"][::-1], return_index=True)
         rows = len(parts) - 1 - rows
@@ -72,3 +76,14 @@ def _lines(parts: Batch) -> Ints:
     """What each part is in line with: those of the timeline, else those of the same merged fence."""
     timeline: Ints = parts["context"].astype(np.int64)
     return np.where(parts["is_point"], timeline, -2 - parts["fence"])
+
+
+def _gaps(parts: Batch) -> Mask:
+    """Before which points of timelines there is another that was not seen, as one made before the recording; `parts` are in order."""
+    line, seqno = _lines(parts), parts["seqno"].astype(np.uint64)
+    same = np.append(False, line[1:] == line[:-1])[: len(line)]
+    before = np.where(same, np.append(np.uint64(0), seqno[:-1]), np.uint64(0))
+    prev = parts["prev_seqno"]
+    # seen twice, the second one stands behind itself
+    follows = (prev & np.uint64(0xFFFFFFFF) == before) & (prev != np.iinfo(np.uint64).max)
+    return np.asarray(parts["is_point"] & ~(follows | (same & (before == seqno))))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from fencepath.plugin import Alternative, BpfSource, ProbeSet, SyscallProbes, TracepointProbe
 from fencepath.system import System
@@ -25,13 +24,15 @@ _RAW = {
     "on_done": {"DRM_FENCE_CONTEXT", "DRM_FENCE_FINISHED"},
     "on_signaled": {"DRM_FENCE_CONTEXT"},
 }
-"""Programs of events that come in interrupts, with what they need to read the tracepoint's arguments."""
+"""Programs of events that come in interrupts, with what they need to read the tracepoint's arguments: the kernel skips one on
+the event's record that interrupts another."""
 
 _RAW_OLD = {"on_dependency": {"DRM_FENCE_CONTEXT", "DRM_FENCE_FINISHED", "DRM_JOB_FENCE"}}
 """Likewise, of an old event that names its job in its arguments only."""
 
 _PARTS = {
-    *("DRM_FENCE_CONTEXT", "DRM_FENCE_OPS", "DRM_OPS_NAME", "DRM_CHAIN_NAME", "DRM_CHAIN_FENCE"),
+    *("DRM_FENCE_CONTEXT", "DRM_FENCE_OPS", "DRM_OPS_NAME"),
+    *("DRM_CHAIN_NAME", "DRM_CHAIN_FENCE", "DRM_CHAIN_PREV", "DRM_CHAIN_PREV_SEQNO"),
     *("DRM_ARRAY_NAME", "DRM_ARRAY_COUNT", "DRM_ARRAY_FENCES"),
 }
 _RAW_ONLY = {
@@ -48,6 +49,8 @@ _TYPICAL: Mapping[str, str | int] = {
     "DRM_FENCE_OPS": 8,
     "DRM_OPS_NAME": 0,
     "DRM_CHAIN_FENCE": 80,
+    "DRM_CHAIN_PREV": 64,
+    "DRM_CHAIN_PREV_SEQNO": 72,
     "DRM_ARRAY_COUNT": 68,
     "DRM_ARRAY_FENCES": 80,
     "DRM_TASK_PID": 1264,
@@ -61,11 +64,6 @@ _TYPICAL: Mapping[str, str | int] = {
     "DRM_ARRAY_NAME": "0xffffffff81000200ULL",
 }
 """In place of what a saved machine's type information would say: programs are the same in form whatever the numbers are."""
-
-_NEARNESS = "which signal woke a thread: told by nearness"
-
-RAW_OFFERED = "raw" in TracepointProbe.__struct_fields__
-"""Whether programs can be attached to a tracepoint itself. The kernel skips one on its record that interrupts another."""
 
 _JOBS = {
     "on_queue": tracepoints.QUEUE,
@@ -81,7 +79,7 @@ _FENCES = {
     "on_wait_end": tracepoints.WAIT_END,
 }
 _WAKES = {"on_waking": tracepoints.WAKE}
-_PARTS_RECORDS = {
+_STANDING = {
     "on_part": tracepoints.PART,
     "on_part_again": tracepoints.PART,
     "on_members": tracepoints.MEMBERS,
@@ -127,49 +125,35 @@ def blocked_is_safe(release: str) -> bool:
 
 
 def _job_alternatives(system: System) -> tuple[Alternative, ...]:
-    old, live = names_are_old(system), system.live
-    known: dict[str, str | int] = dict(_TYPICAL)
-    if live:
-        known = {**structure_defines(), **symbol_defines(system.symbols)}
-    raw = _attached_raw(known, old=old)
-    inits, parts = int(system.detail == "full"), int("on_part" in raw)
-    common: dict[str, str | int] = {**known, "DRM_INITS": inits, "DRM_PARTS": parts}
+    """With jobs before without, then with wake-ups before without, then with blocked jobs before without."""
+    old = names_are_old(system)
+    known = _known(system)
+    needs = {**_RAW, **_RAW_ONLY, **(_RAW_OLD if old else {})}
+    raw = frozenset(program for program, names in needs.items() if names <= set(known))
     # on_members before on_signaled, which forgets a fence
-    fences = {**{program: record for program, record in _PARTS_RECORDS.items() if program in raw}, **_FENCES}
-    with_wakes = [{**fences, **_WAKES}] if "on_waking" in raw else []
+    fences = {**{program: record for program, record in _STANDING.items() if program in raw}, **_FENCES}
+    may_block = not system.live or blocked_is_safe(system.kernel)
     ways: list[Alternative] = []
-    for programs in (*with_wakes, fences):
-        wakes = "on_waking" in programs
-        blind = "" if wakes else _NEARNESS
-        defines: dict[str, str | int] = {**common, "DRM_WAKES": int(wakes)}
-        if not live or blocked_is_safe(system.kernel):
-            every = {**_JOBS, **_BLOCKED, **programs}
-            ways.append(_alternative("jobs.c", every, {**defines, "DRM_JOBS": 1, "DRM_BLOCKED": 1}, raw, blind))
-        # Before 6.17 no event says what holds a job up, and the times of signals do.
-        loses = "" if old else "which dependency holds a job up: told by the times of signals instead"
-        jobs = {**defines, "DRM_JOBS": 1, "DRM_BLOCKED": 0}
-        ways.append(_alternative("jobs.c", {**_JOBS, **programs}, jobs, raw, _and(loses, blind)))
-    for programs in (*with_wakes, fences):
-        wakes = "on_waking" in programs
-        blind = "" if wakes else _NEARNESS
-        defines = {**common, "DRM_WAKES": int(wakes)}
-        loses = "no jobs, as no driver that uses the GPU scheduler was loaded"
-        ways.append(
-            _alternative("jobs.c", programs, {**defines, "DRM_JOBS": 0, "DRM_BLOCKED": 0}, raw, _and(loses, blind))
-        )
+    for jobs, wakes, blocked in ((j, w, b) for j in (1, 0) for w in (1, 0) for b in (1, 0)):
+        if (blocked and not (jobs and may_block)) or (wakes and "on_waking" not in raw):
+            continue
+        loses = [
+            "" if jobs else "no jobs, as no driver that uses the GPU scheduler was loaded",
+            # before 6.17 no event says so
+            ""
+            if blocked or old or not jobs
+            else "which dependency holds a job up: told by the times of signals instead",
+            "" if wakes else "which signal woke a thread: told by nearness",
+        ]
+        switches = {"DRM_JOBS": jobs, "DRM_BLOCKED": blocked, "DRM_WAKES": wakes}
+        switches |= {"DRM_INITS": int(system.detail == "full"), "DRM_PARTS": int("on_part" in raw)}
+        programs = {**(_JOBS if jobs else {}), **(_BLOCKED if blocked else {}), **fences, **(_WAKES if wakes else {})}
+        ways.append(_alternative("jobs.c", programs, {**known, **switches}, raw, "; ".join(filter(None, loses))))
     return tuple(ways)
 
 
-def _and(*texts: str) -> str:
-    return "; ".join(text for text in texts if text)
-
-
-def _attached_raw(defines: Mapping[str, str | int], *, old: bool) -> frozenset[str]:
-    """Programs that are attached to the tracepoint itself, as core and the kernel's BTF allow it."""
-    if not RAW_OFFERED:
-        return frozenset()
-    needs = {**_RAW, **_RAW_ONLY, **(_RAW_OLD if old else {})}
-    return frozenset(program for program, names in needs.items() if names <= set(defines))
+def _known(system: System) -> Mapping[str, str | int]:
+    return {**structure_defines(), **symbol_defines(system.symbols)} if system.live else _TYPICAL
 
 
 def _alternative(
@@ -184,7 +168,7 @@ def _alternative(
         del kinds[tracepoints.INIT.kind]
     return Alternative(
         probes=tuple(
-            _raw_probe(record, program) if program in raw else TracepointProbe(record=record, program=program)
+            TracepointProbe(record=record, program=f"{program}_raw" if program in raw else program, raw=program in raw)
             for program, record in programs.items()
         ),
         gives=tuple(kinds),
@@ -192,8 +176,3 @@ def _alternative(
         bpf=BpfSource(path=_BPF / source, defines=defines, tracepoints=tuple(programs.values())),
         loses=loses,
     )
-
-
-def _raw_probe(record: TracepointRecord, program: str) -> TracepointProbe:
-    raw: dict[str, Any] = {"raw": True}
-    return TracepointProbe(record=record, program=f"{program}_raw", **raw)

@@ -28,7 +28,7 @@ _PER_MEMBER = {4: 3, 5: 3, 6: 2, 13: 2, 15: 3, 19: 3}
 _KERNEL = {
     "dma_fence": ("context", "seqno", "ops"),
     "dma_fence_ops": ("get_driver_name",),
-    "dma_fence_chain": ("fence",),
+    "dma_fence_chain": ("fence", "prev", "prev_seqno"),
     "dma_fence_array": ("num_fences", "fences"),
     "task_struct": ("pid",),
     "device": ("kobj",),
@@ -67,6 +67,8 @@ def _defines(found: Offsets) -> dict[str, int]:
         "DRM_FENCE_OPS": _sum(found, "dma_fence.ops"),
         "DRM_OPS_NAME": _sum(found, "dma_fence_ops.get_driver_name"),
         "DRM_CHAIN_FENCE": _sum(found, "dma_fence_chain.fence"),
+        "DRM_CHAIN_PREV": _sum(found, "dma_fence_chain.prev"),
+        "DRM_CHAIN_PREV_SEQNO": _sum(found, "dma_fence_chain.prev_seqno"),
         "DRM_ARRAY_COUNT": _sum(found, "dma_fence_array.num_fences"),
         "DRM_ARRAY_FENCES": _sum(found, "dma_fence_array.fences"),
         "DRM_TASK_PID": _sum(found, "task_struct.pid"),

@@ -20,7 +20,7 @@
  *   DRM_TASK_PID                          in struct task_struct
  * With DRM_PARTS these:
  *   DRM_FENCE_OPS, DRM_OPS_NAME           in struct dma_fence, in struct dma_fence_ops: the function that names the driver
- *   DRM_CHAIN_FENCE                       in struct dma_fence_chain
+ *   DRM_CHAIN_FENCE, DRM_CHAIN_PREV, DRM_CHAIN_PREV_SEQNO    in struct dma_fence_chain
  *   DRM_ARRAY_COUNT, DRM_ARRAY_FENCES     in struct dma_fence_array
  * Addresses of this boot:
  *   DRM_CHAIN_NAME, DRM_ARRAY_NAME        that function of such fences, by which they are told
@@ -148,8 +148,6 @@ static __always_inline void load_fence(u64 address, struct drm_fence *fence) {
     fence->context = word_at(address + DRM_FENCE_CONTEXT);
     fence->seqno = word_at(address + DRM_FENCE_SEQNO);
 }
-
-#ifdef FP_RAW_ARGUMENT
 
 /* ---- which signal woke whom ---- */
 
@@ -289,7 +287,7 @@ static __always_inline u64 namer_of(u64 fence) {
     return word_at(word_at(fence + DRM_FENCE_OPS) + DRM_OPS_NAME);
 }
 
-static __always_inline void part_of(struct drm_fence fence, u64 address, u32 is_point, u32 flags) {
+static __always_inline void part_of(struct drm_fence fence, u64 address, u64 prev_seqno, u32 is_point, u32 flags) {
     struct fp_drm_fence_part *r;
 
     r = FP_RESERVE(struct fp_drm_fence_part, FP_KIND_DRM_FENCE_PART);
@@ -300,6 +298,7 @@ static __always_inline void part_of(struct drm_fence fence, u64 address, u32 is_
     r->seqno = fence.seqno;
     r->part_context = word_at(address + DRM_FENCE_CONTEXT);
     r->part_seqno = word_at(address + DRM_FENCE_SEQNO);
+    r->prev_seqno = prev_seqno;
     r->is_point = is_point;
     fp_submit(r);
 }
@@ -309,7 +308,7 @@ BPF_TABLE("lru_hash", u32, struct drm_fence, drm_points, 4096);
 
 /* A point of a timeline is made; what it stands for is in it by then. */
 static __always_inline void on_point(u64 address) {
-    u64 part = word_at(address + DRM_CHAIN_FENCE);
+    u64 part = word_at(address + DRM_CHAIN_FENCE), prev, prev_seqno;
     u32 tid = bpf_get_current_pid_tgid();
     struct drm_fence fence = {}, *known;
 
@@ -322,11 +321,16 @@ static __always_inline void on_point(u64 address) {
     if (known && known->context == fence.context && known->seqno == fence.seqno)
         return;
     drm_points.update(&tid, &fence);
-    part_of(fence, part, 1, FP_TASK);
+    prev = word_at(address + DRM_CHAIN_PREV);
+    prev_seqno = word_at(address + DRM_CHAIN_PREV_SEQNO);
+    /* it comes after a fence that is no point of its timeline; one of context 0 never had to be waited for */
+    if (!prev_seqno && prev && word_at(prev + DRM_FENCE_CONTEXT))
+        prev_seqno = ~0ULL;
+    part_of(fence, part, prev_seqno, 1, FP_TASK);
 }
 
 /*
- * Two programs, as kernels of 7.x can preempt one and then skip it for other threads of the CPU. Argument: struct
+ * Two programs, as some kernels (7.3 does) can preempt one and then skip it for other threads of the CPU. Argument: struct
  * dma_fence *.
  */
 int on_part_raw(void *ctx) {
@@ -356,7 +360,7 @@ int on_members_raw(void *ctx) {
 #pragma unroll
     for (u32 i = 0; i < DRM_MEMBERS; i++)
         if (i < count)
-            part_of(fence, word_at(members + 8 * i), 0, 0);
+            part_of(fence, word_at(members + 8 * i), 0, 0, 0);
     return 0;
 }
 
@@ -371,8 +375,6 @@ int on_signaled_raw(void *ctx) {
     signaled(fence);
     return 0;
 }
-
-#endif
 
 #endif
 
@@ -648,7 +650,7 @@ int on_done(void *ctx) {
     return 0;
 }
 
-#if defined(FP_RAW_ARGUMENT) && defined(DRM_FENCE_CONTEXT) && defined(DRM_FENCE_FINISHED)
+#if defined(DRM_FENCE_CONTEXT) && defined(DRM_FENCE_FINISHED)
 
 /* Argument: struct drm_sched_fence *. */
 int on_done_raw(void *ctx) {
@@ -699,7 +701,7 @@ int on_dependency(void *ctx) {
     return 0;
 }
 
-#if defined(FP_RAW_ARGUMENT) && defined(DRM_FENCE_CONTEXT) && defined(DRM_JOB_FENCE)
+#if defined(DRM_FENCE_CONTEXT) && defined(DRM_JOB_FENCE)
 
 /* In the worker. Arguments: struct drm_sched_job *, struct dma_fence *. */
 int on_dependency_raw(void *ctx) {

@@ -4,9 +4,10 @@
 An item starts no earlier than its call began; it has ended when a call that waited for it, or for what had to wait for it,
 came back. Only what is sure counts, so that a bound that is stated always holds, if two things are so that no recording can
 tell: that calls of which no result was recorded have succeeded (one that failed put nothing on a stream, and a wait for it
-says nothing of what it would have waited for), and that no CUDA event was being recorded when the recording began. How long
-things take on the device is not known, so items that wait for one another share bounds. That a query found something unfinished gives no bound: the device
-makes an end known a little after it.
+says nothing of what it would have waited for), and that no CUDA event was being recorded when the recording began.
+
+How long things take on the device is not known, so items that wait for one another share bounds. That a query found something
+unfinished gives no bound: the device makes an end known a little after it.
 """
 
 from __future__ import annotations

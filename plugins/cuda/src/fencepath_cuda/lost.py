@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from fencepath.joins import Events
 from fencepath_cuda.ordered import Ints
+from fencepath_cuda.rows import Mask
 
 __all__ = ["Lost", "may_be_another"]
-
-Mask = npt.NDArray[np.bool_]
 
 
 class Loses(Protocol):

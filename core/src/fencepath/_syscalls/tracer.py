@@ -111,7 +111,10 @@ class SyscallTracer:
         return tuple(link.probe for link in self._links)
 
     def skipped(self) -> dict[str, int]:
-        """How often at the least the kernel skipped all copies of a program because another one ran, by event."""
+        """How often at the most the kernel skipped all copies of a program because another one ran, by event.
+
+        Of calls of any process; each copy has a count of its own, and the least of these is given.
+        """
         misses = self._object.recursion_misses() if self._object is not None else {}
         found: dict[str, int] = {}
         for function, count in misses.items():

@@ -3,9 +3,9 @@
  * System calls, entry and return, told apart by the device behind their fd. fencepath.syscalls makes the source: this
  * header and FP_SYSCALL_ENTER and FP_SYSCALL_EXIT for each system call that is traced.
  *
- * Since 7.1 or so a program of a system call can be preempted, and the kernel then skips that program for other threads of
- * the CPU, for as long as that lasts. So there it is attached in FP_SYSCALL_COPIES copies, each of which is a program of its
- * own: what the first one that is run has done, the others leave alone.
+ * On some kernels (7.3 is one) a program of a system call can be preempted, and the kernel then skips that program for other
+ * threads of the CPU, for as long as that lasts. So there it is attached in FP_SYSCALL_COPIES copies, each of which is a
+ * program of its own: what the first one that is run has done, the others leave alone.
  *
  * Macros given by -D, besides those of fencepath.h:
  *   FP_SYSCALL_COPIES                                        how often each program is attached

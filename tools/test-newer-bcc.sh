@@ -15,11 +15,9 @@ fi
 if [ ! -e "$root/usr/lib/python3/dist-packages/bcc/__init__.py" ]; then
     rm -rf "$root"
     mkdir -p "$(dirname "$root")"
-    mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null |
-        sed -n 's#^URIs: *\(.*/debian\)/*$#\1#p; s#^deb .*\(http[^ ]*/debian\)/* .*#\1#p' | head -1) || true
     log=$(mktemp)
     echo "unpacking Debian 13 into $root"
-    if ! debootstrap --variant=minbase --include=python3,python3-bpfcc trixie "$root" "${mirror:-http://deb.debian.org/debian}" > "$log" 2>&1; then
+    if ! debootstrap --variant=minbase --include=python3,python3-bpfcc trixie "$root" "$("$repo/tools/debian-mirror.sh")" > "$log" 2>&1; then
         tail -20 "$log" >&2
         exit 1
     fi

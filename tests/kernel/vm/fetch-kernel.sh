@@ -17,9 +17,7 @@ state=$dir/.apt
 trap 'rm -rf "$state"' EXIT
 mkdir -p "$state"/{lists/partial,cache/archives/partial,sources.d,debs}
 
-mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null |
-    sed -n 's#^URIs: *\(.*/debian\)/*$#\1#p; s#^deb .*\(http[^ ]*/debian\)/* .*#\1#p' | head -1) || true
-mirror=${mirror:-http://deb.debian.org/debian}
+mirror=$("$(dirname "$0")/../../../tools/debian-mirror.sh")
 case $suite in
     *-security) uri=$mirror-security suites=$suite ;;
     *-backports) uri=$mirror suites="${suite%-backports} $suite" ;;

@@ -23,7 +23,7 @@ from fencepath.report import json_schema
 from fencepath.testing._matrix import saved_kernels, shipped_kernels
 
 PUBLIC = (
-    "plugin", "events", "records", "joins", "entities", "modules", "calls", "tracepoints", "syscalls", "requests", "clocks", "bus", "recording", "analysis",
+    "plugin", "events", "records", "joins", "entities", "modules", "calls", "tracepoints", "syscalls", "kernel_functions", "kernel_types", "requests", "clocks", "bus", "recording", "analysis",
     "report", "system", "mark", "errors", "testing",
 )  # fmt: skip
 

@@ -60,7 +60,7 @@ class LiveLayers:
         for planned in self.plan.sets:
             loaded = load_set(planned, shared.defines(), "full")
             undo.callback(loaded.close)
-            loaded.attach_tracepoints()
+            loaded.attach()
             self.loaded.append(loaded)
 
     def drain(self) -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from fencepath._syscalls.btf import member_offsets
-from fencepath.errors import MachineError
 from fencepath.syscalls import (
     ANY_MINOR,
     FOUND,
@@ -228,61 +226,6 @@ def test_contradictory_probes_are_refused(probes: list[SyscallProbe], why: str) 
 def test_two_classes_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="one name"):
         SyscallTable([NVIDIA, NVIDIA])
-
-
-def test_offsets_are_those_of_the_kernels_headers() -> None:
-    if not Path("/sys/kernel/btf/vmlinux").exists():
-        pytest.skip("this kernel has no BTF; boot one with CONFIG_DEBUG_INFO_BTF")
-    offsets = member_offsets(["list_head.next", "list_head.prev", "fdtable.max_fds", "fdtable.fd", "inode.i_mode"])
-    # include/linux/types.h, fdtable.h and fs.h: first and second members on 64 bits.
-    assert offsets == {
-        "list_head.next": 0,
-        "list_head.prev": 8,
-        "fdtable.max_fds": 0,
-        "fdtable.fd": 8,
-        "inode.i_mode": 0,
-    }
-    with pytest.raises(MachineError, match=r"has no list_head\.nothing"):
-        member_offsets(["list_head.nothing"])
-
-
-def test_type_information_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="CONFIG_DEBUG_INFO_BTF"):
-        member_offsets(["a.b"], tmp_path / "absent")
-    for content in (
-        b"",
-        b"\0" * 64,
-        struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, 12, 12, 1) + struct.pack("<III", 0, 31 << 24, 0),
-    ):
-        (tmp_path / "file").write_bytes(content)
-        with pytest.raises(MachineError, match="not of a known form"):
-            member_offsets(["a.b"], tmp_path / "file")
-
-
-def test_members_of_anonymous_unions_count_as_the_outer_ones(tmp_path: Path) -> None:
-    """Made by hand: struct outer { u32 a; union { u32 b; u32 c:8; }; }, the union with kind_flag."""
-    text = b"\0outer\0a\0b\0c\0"
-    names = {name: text.index(name.encode() + b"\0") for name in ("outer", "a", "b", "c")}
-    integer = struct.pack("<IIII", 0, 1 << 24, 4, 32)
-    union = (
-        struct.pack("<III", 0, 1 << 31 | 5 << 24 | 2, 4)
-        + struct.pack("<III", names["b"], 1, 0)
-        + struct.pack("<III", names["c"], 1, 8 << 24)
-    )
-    outer = (
-        struct.pack("<III", names["outer"], 4 << 24 | 2, 8)
-        + struct.pack("<III", names["a"], 1, 0)
-        + struct.pack("<III", 0, 2, 32)
-    )
-    types = integer + union + outer
-    (tmp_path / "btf").write_bytes(
-        struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(text)) + types + text
-    )
-    assert member_offsets(["outer.a", "outer.b", "outer.c"], tmp_path / "btf") == {
-        "outer.a": 0,
-        "outer.b": 4,
-        "outer.c": 4,
-    }
 
 
 def test_processes_of_32_bits_are_known(tmp_path: Path) -> None:

@@ -149,6 +149,30 @@ def test_saved_formats_are_those_that_the_plugin_asks_for(tmp_path: Path) -> Non
     assert (code, rings["evidence"]) == (0, "possible by signal:signal_generate")
 
 
+FUNCTIONS = PLUGIN.replace(
+    "probes=(TracepointProbe(record=RING),)",
+    'probes=(FunctionProbe(record=FunctionRecord(kind="solo.ring", functions=(KernelFunction(("kernel_restarts", "kernel_restart")),),'
+    ' values=(FunctionValue(name="to", type="u32", argument=0),))),)',
+)
+
+
+@pytest.mark.bpf
+@pytest.mark.parametrize("bundle", [False, True])
+def test_kernel_functions_are_saved_too(tmp_path: Path, bundle: bool) -> None:
+    """And elsewhere they are what this kernel has, whether or not functions can be probed here."""
+    imports = "from fencepath.kernel_functions import FunctionRecord, FunctionValue, KernelFunction\n"
+    imports += "from fencepath.plugin import FunctionProbe\n"
+    environ = install(tmp_path, FUNCTIONS.replace("\n\n", f"\n{imports}\n", 1))
+    formats = tmp_path / "saved" / "here.formats" if bundle else tmp_path / "formats"
+    code, said = save(tmp_path, environ, "--save-formats", str(formats))
+    assert (code, said) == (0, {"saved": ["kernel_restart()"], "absent": ["kernel_restarts()"]})
+    symbols = tmp_path / "saved" / "here.symbols.txt" if bundle else formats / "symbols.txt"
+    assert symbols.read_text() == "0000000000000000 t kernel_restart\n"
+    code, checks = save(tmp_path, environ, "--formats", str(formats))
+    (rings,) = (check for check in checks if check["name"] == "probe set rings")
+    assert (code, rings["evidence"]) == (0, "possible by kernel_restart()")
+
+
 def test_saving_is_not_checking(tmp_path: Path) -> None:
     code, said = save(tmp_path, install(tmp_path), "--save-formats", "a", "--formats", "b")
     assert (code, "--save-formats checks nothing" in said) == (2, True)

@@ -23,7 +23,7 @@ def scheduler() -> None:
 
 
 def test_the_layers_say_what_this_kernel_has() -> None:
-    checks, _, _ = live_layer_checks(load_plugins())
+    checks = live_layer_checks(load_plugins()).checks
     drm = {check.name: check for layer, check in checks if layer == "drm"}
     old = os.environ["FENCEPATH_VM_EVENTS"] == "old"
     names = ("drm_sched_job", "drm_run_job", "drm_sched_process_job") if old else ("", "", "")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fencepath._loader import Registry
-from fencepath.plugin import Alternative, CallProbe, Probe, SyscallProbes, TracepointProbe
+from fencepath.plugin import Alternative, CallProbe, FunctionProbe, Probe, SyscallProbes, TracepointProbe
 from fencepath.system import System
 
 __all__ = ["Interface", "interfaces"]
@@ -73,5 +73,10 @@ def _others(probe: Probe) -> Iterator[str]:
         yield f"tracepoints of {', '.join(f'{syscall}(2)' for syscall in table.syscalls)}"
         if table.devices:
             yield "BTF, by which the device behind a file descriptor is read"
+    elif isinstance(probe, FunctionProbe):
+        names = (" or ".join(function.names) for function in probe.record.functions)
+        yield f"kprobes on one at least of {', '.join(names)}"
+        if probe.record.members:
+            yield "BTF, by which structures of the kernel are read"
     elif probe.raw:
         yield "BTF, by which arguments of tracepoints are read"

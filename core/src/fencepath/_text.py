@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["absent_groups", "cut_list", "no_group"]
+__all__ = ["absent_groups", "absent_modules", "cut_list", "no_group", "no_module"]
 
 _KIND = re.compile(r"[a-z0-9_.]+ cannot be recorded: ")
 _NO_GROUP = re.compile(r"(?:^|: )no group (\S+) \(is its module loaded\?\)")
+_NO_MODULE = re.compile(r"no module (\S+) is loaded")
 
 
 def cut_list(text: str, most: int = 3) -> str:
@@ -23,6 +24,18 @@ def cut_list(text: str, most: int = 3) -> str:
 def no_group(group: str) -> str:
     """Return why no event of a group of tracepoints can be recorded."""
     return f"no group {group} (is its module loaded?)"
+
+
+def no_module(module: str) -> str:
+    """Return why no function of a module can be probed."""
+    return f"no module {module} is loaded"
+
+
+def absent_modules(why: str) -> list[str]:
+    """Return the modules whose absence is all that `why` says, sorted; [] if it says more."""
+    reasons = [part for part in _KIND.sub("", why).split("; ") if part]
+    found = [match[1] for part in reasons if (match := _NO_MODULE.fullmatch(part))]
+    return sorted(set(found)) if len(found) == len(reasons) else []
 
 
 def absent_groups(why: str) -> list[str]:

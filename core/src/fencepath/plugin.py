@@ -20,6 +20,7 @@ from fencepath.clocks import ClockSource
 from fencepath.entities import EntityTracker
 from fencepath.events import Batch, Event
 from fencepath.joins import Derived, GraphRule, JoinRule, View
+from fencepath.kernel_functions import FunctionRecord
 from fencepath.modules import CodeUse
 from fencepath.records import Layouts, RecordLayout, Records
 from fencepath.requests import Request, RequestSource
@@ -42,6 +43,7 @@ __all__ = [
     "DemoCommand",
     "Detail",
     "FindingRule",
+    "FunctionProbe",
     "LayerInfo",
     "LayerSpecs",
     "Link",
@@ -106,6 +108,7 @@ class LayerInfo(msgspec.Struct, frozen=True, kw_only=True):
         status: "" if complete, else one line that says what is not built yet.
         seen: one line that says where it was seen to work, for the support matrix; "" if that is not known.
         links: which links of a path it gives on which stacks, for the support matrix; of a stack that it has no part in, nothing.
+        limits: what it sees on no machine and a reader may miss, a line each; every report with events of the layer says so.
     """
 
     name: str
@@ -115,6 +118,7 @@ class LayerInfo(msgspec.Struct, frozen=True, kw_only=True):
     status: str = ""
     seen: str = ""
     links: tuple[StackLink, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 class BpfSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +175,17 @@ class SyscallProbes(msgspec.Struct, frozen=True, kw_only=True):
     table: SyscallTable
 
 
-Probe: TypeAlias = CallProbe | TracepointProbe | SyscallProbes
+class FunctionProbe(msgspec.Struct, frozen=True, kw_only=True):
+    """Kernel probes at the begin and return of functions of the kernel or a module. Core makes the programs.
+
+    Attributes:
+        record: says which functions they are, by what is there.
+    """
+
+    record: FunctionRecord
+
+
+Probe: TypeAlias = CallProbe | TracepointProbe | SyscallProbes | FunctionProbe
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +194,8 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         probes: all must be possible for the alternative to be taken.
         gives: kinds it records.
-        layouts: record layouts of those kinds; those of a call table or a generated program come by themselves.
+        layouts: record layouts of those kinds; those of a call table or a generated program come by themselves, as do those of
+            system calls and kernel functions.
         bpf: source with the programs; None if all programs are generated.
         loses: what one does not get by this alternative, for the manifest and doctor; "" if nothing.
     """

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -39,6 +39,18 @@ class KernelSymbols(Protocol):
         """Whether there is a symbol `name`."""
         ...
 
+    def module_of(self, name: str) -> str:
+        """Module that has the symbol `name`; "" if it is the kernel's own, or there is none."""
+        ...
+
+    def has_module(self, name: str) -> bool:
+        """Whether the module `name` is loaded, as in /proc/modules."""
+        ...
+
+    def traceable(self, name: str) -> bool | None:
+        """Whether ftrace lists the function `name`, without which it cannot be had by fentry; None if it does not say."""
+        ...
+
     def spans(self, names: Collection[str]) -> Mapping[str, Spans]:
         """Where symbols are, and parts of them that a compiler moved away (``name.cold``).
 
@@ -50,14 +62,39 @@ class KernelSymbols(Protocol):
 
 
 class LiveSymbols:
-    """Those of the running kernel, from kallsyms; read when first asked."""
+    """Those of the running kernel, from kallsyms; read when first asked.
 
-    def __init__(self, path: Path = Path("/proc/kallsyms")) -> None:
+    Args:
+        path: the symbols.
+        modules: a folder with one of each module.
+        traceable: ftrace's list of functions.
+    """
+
+    def __init__(
+        self,
+        path: Path = Path("/proc/kallsyms"),
+        modules: Path = Path("/sys/module"),
+        traceable: Path = Path("/sys/kernel/tracing/available_filter_functions"),
+    ) -> None:
         self._path = path
+        self._modules = modules
+        self._list = traceable
 
     def has(self, name: str) -> bool:
         """Whether there is a symbol `name`; False for all where kallsyms cannot be read."""
         return name in self._names
+
+    def module_of(self, name: str) -> str:
+        """Module that has the symbol; "" for the kernel itself."""
+        return self._names.get(name, "")
+
+    def has_module(self, name: str) -> bool:
+        """Whether the module is loaded, or built into the kernel."""
+        return (self._modules / name).is_dir()
+
+    def traceable(self, name: str) -> bool | None:
+        """Whether ftrace lists the function; None where its list cannot be read, as under lockdown."""
+        return name in self._traceable if self._traceable else None
 
     def spans(self, names: Collection[str]) -> Mapping[str, Spans]:
         """Where they are; see :meth:`KernelSymbols.spans`. The kernel shows addresses to CAP_SYSLOG, see kptr_restrict."""
@@ -80,11 +117,18 @@ class LiveSymbols:
         return found
 
     @cached_property
-    def _names(self) -> frozenset[str]:
+    def _traceable(self) -> frozenset[str]:
         try:
-            return frozenset(_symbol_names(self._path.read_text(encoding="utf-8", errors="replace")))
+            return frozenset(line.split()[0] for line in self._list.read_text().splitlines() if line)
         except OSError:
             return frozenset()
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        try:
+            return _symbols(self._path.read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            return {}
 
 
 class SavedSymbols:
@@ -95,20 +139,35 @@ class SavedSymbols:
 
     Attributes:
         names: of all files together.
+        modules: those of which there are symbols: ``[nvidia]`` in a line.
     """
 
     def __init__(self, *paths: Path) -> None:
-        names: set[str] = set()
+        names: dict[str, str] = {}
         for path in paths:
             data = path.read_bytes()
-            names.update(
-                _symbol_names((gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace"))
-            )
+            text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace")
+            names.update(_symbols(text))
+        self._modules = names
         self.names = frozenset(names)
+        self.modules = frozenset(names.values()) - {""}
 
     def has(self, name: str) -> bool:
         """Whether there is a symbol `name`."""
         return name in self.names
+
+    def module_of(self, name: str) -> str:
+        """Module that has the symbol, where the list says so."""
+        return self._modules.get(name, "")
+
+    def has_module(self, name: str) -> bool:
+        """Whether there are symbols of the module."""
+        return name in self.modules
+
+    def traceable(self, name: str) -> bool | None:
+        """Not known."""
+        del name
+        return None
 
     def spans(self, names: Collection[str]) -> Mapping[str, Spans]:
         """None: addresses are another boot's."""
@@ -119,12 +178,20 @@ class SavedSymbols:
         return len(self.names)
 
 
-def _symbol_names(text: str) -> Iterator[str]:
-    """Names in a list: the third word of ``ffffffff81000000 T name [module]``, or the last; without a version (``name@@VERSION``)."""
+def _symbols(text: str) -> dict[str, str]:
+    """Names with their modules in a list: of ``ffffffff81000000 T name [module]`` or ``[module] T name``, or the last word alone.
+
+    Names are without a version (``name@@VERSION``).
+    """
+    found: dict[str, str] = {}
     for line in text.splitlines():
         words = line.split()
-        if words and not line.startswith("#"):
-            yield (words[2] if len(words) > 2 else words[-1]).partition("@")[0]
+        if not words or line.startswith("#"):
+            continue
+        name = (words[2] if len(words) > 2 else words[-1]).partition("@")[0]
+        module = words[3] if len(words) > 3 else words[0] if len(words) > 2 else ""
+        found[name] = module[1:-1] if module.startswith("[") else ""
+    return found
 
 
 class System:
@@ -137,6 +204,7 @@ class System:
         detail: detail that was asked for.
         live: whether it is this machine now.
         symbols: names in its kernel.
+        no_functions: why functions of its kernel cannot be probed; "" if they can, or if that is not known.
     """
 
     def __init__(
@@ -148,6 +216,7 @@ class System:
         detail: Detail = "launch",
         live: bool = False,
         symbols: KernelSymbols | None = None,
+        no_functions: str = "",
     ) -> None:
         self.tracepoints = tracepoints
         self.architecture = architecture
@@ -155,6 +224,7 @@ class System:
         self.detail: Detail = detail
         self.live = live
         self.symbols: KernelSymbols = symbols if symbols is not None else LiveSymbols() if live else SavedSymbols()
+        self.no_functions = no_functions
 
     @classmethod
     def here(cls, detail: Detail = "launch") -> System:
@@ -163,12 +233,15 @@ class System:
         Raises:
             MachineError: tracefs is not mounted or cannot be read.
         """
+        from fencepath._bpf.functions import functions_refused
+
         return cls(
             tracepoints=LiveTracepoints(),
             architecture=platform.machine(),
             kernel=os.uname().release,
             detail=detail,
             live=True,
+            no_functions=functions_refused(),
         )
 
     @classmethod

@@ -31,7 +31,9 @@ __all__ = [
     "attach_uprobe",
     "attach_uprobe_multi",
     "attach_uprobes",
+    "attempt",
     "close_links",
+    "link_perf_event",
     "tracefs",
     "uprobe_attach_method",
 ]
@@ -111,7 +113,7 @@ def attach_uprobe_multi(
     """
     _check_cookies(offsets, cookies)
     probe = f"{path} ({len(offsets)} offsets)"
-    link = _attempt(
+    link = attempt(
         probe,
         lambda: bpf.link_create_uprobe_multi(fd, str(path), offsets, cookies, returning=returning),
         _uprobe_message,
@@ -134,7 +136,7 @@ def attach_uprobe(fd: int, path: str | Path, offset: int, cookie: int, *, return
         MachineError: if the kernel has no uprobes.
     """
     probe = f"{path}+{offset:#x}"
-    link = _attempt(probe, lambda: _link_uprobe(fd, str(path), offset, cookie, returning), _uprobe_message)
+    link = attempt(probe, lambda: _link_uprobe(fd, str(path), offset, cookie, returning), _uprobe_message)
     return Link(probe, [link])
 
 
@@ -206,7 +208,7 @@ def attach_tracepoint(fd: int, group: str, event: str) -> Link:
         raise AttachError(probe, "this kernel has no such event", errno.ENOENT, remedy) from error
     except PermissionError as error:
         raise AttachError(probe, "tracefs may not be read", errno.EACCES, _PERMISSION) from error
-    return Link(probe, [_attempt(probe, lambda: _link_tracepoint(fd, number), _tracepoint_message)])
+    return Link(probe, [attempt(probe, lambda: _link_tracepoint(fd, number), _tracepoint_message)])
 
 
 def attach_raw_tracepoint(fd: int, event: str) -> Link:
@@ -222,7 +224,7 @@ def attach_raw_tracepoint(fd: int, event: str) -> Link:
     Raises:
         AttachError: if there is no such tracepoint, or the kernel refuses.
     """
-    return Link(event, [_attempt(event, lambda: bpf.raw_tracepoint_open(fd, event), _raw_tracepoint_message)])
+    return Link(event, [attempt(event, lambda: bpf.raw_tracepoint_open(fd, event), _raw_tracepoint_message)])
 
 
 def tracefs() -> Path:
@@ -240,14 +242,15 @@ def tracefs() -> Path:
 def _link_uprobe(fd: int, path: str, offset: int, cookie: int, returning: bool) -> int:
     pmu, return_bit = _uprobe_pmu()
     event = bpf.perf_event_open(pmu, 1 << return_bit if returning else 0, path=path, offset=offset)
-    return _link_event(fd, event, cookie)
+    return link_perf_event(fd, event, cookie)
 
 
 def _link_tracepoint(fd: int, number: int) -> int:
-    return _link_event(fd, bpf.perf_event_open(_PERF_TYPE_TRACEPOINT, number), 0)
+    return link_perf_event(fd, bpf.perf_event_open(_PERF_TYPE_TRACEPOINT, number), 0)
 
 
-def _link_event(fd: int, event: int, cookie: int) -> int:
+def link_perf_event(fd: int, event: int, cookie: int) -> int:
+    """Attach a program to a perf event, switch that on, and return the link, which keeps it. The event's descriptor is closed."""
     try:
         link = bpf.link_create_perf_event(fd, event, cookie)
         try:
@@ -298,7 +301,17 @@ def _check_cookies(offsets: Sequence[int], cookies: Sequence[int]) -> None:
         raise ValueError(f"{len(offsets)} offsets need as many cookies, and at least one, not {len(cookies)}")
 
 
-def _attempt(probe: str, create: Callable[[], int], message: Callable[[OSError], str]) -> int:
+def attempt(probe: str, create: Callable[[], int], message: Callable[[OSError], str]) -> int:
+    """Attach, with more open files if it takes them.
+
+    Args:
+        probe: for messages.
+        create: attaches and returns a descriptor.
+        message: says what an error means.
+
+    Raises:
+        AttachError: the kernel refuses.
+    """
     try:
         try:
             return create()

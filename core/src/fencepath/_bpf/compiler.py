@@ -80,7 +80,7 @@ class BpfObject:
         else:
             text = source
         macros = dict(defines or {})
-        self._programs: dict[tuple[str, int, int], int] = {}
+        self._programs: dict[tuple[str, int, int, bpf.BtfFunction | None], int] = {}
         self._code: dict[str, bytes] | None
         self._compiled: BPF | None = None
         cache = _cache(text, macros, headers or {}, folders)
@@ -103,27 +103,34 @@ class BpfObject:
     ) -> None:
         self.close()
 
-    def load(self, function: str, program_type: bpf.ProgramType, attach_type: int | None = None) -> int:
+    def load(
+        self,
+        function: str,
+        program_type: bpf.ProgramType,
+        attach_type: int | None = None,
+        traced: bpf.BtfFunction | None = None,
+    ) -> int:
         """Load one program, once, and return its file descriptor, which :meth:`close` closes.
 
         Args:
             function: name of the C function.
             program_type: what it will be attached to.
-            attach_type: 48 for a uprobe_multi link (:attr:`UprobeMethod.attach_type`), else None.
+            attach_type: 48 for a uprobe_multi link (:attr:`UprobeMethod.attach_type`), 24 and 25 for fentry and fexit, else None.
+            traced: of a program of type TRACING: the function that it is for.
 
         Raises:
             LoadError: if there is no such function, or the verifier refuses it; `log` has what it said.
             MachineError: if this process may not load programs.
         """
-        key = (function, program_type, attach_type or 0)
+        key = (function, program_type, attach_type or 0, traced)
         if key not in self._programs:
-            self._programs[key] = _load(function, program_type, self.instructions(function), attach_type)
+            self._programs[key] = _load(function, program_type, self.instructions(function), attach_type, traced)
         return self._programs[key]
 
     def recursion_misses(self) -> dict[str, int]:
         """Return, by function, how often the kernel skipped a loaded program because another one ran on that CPU."""
         misses: dict[str, int] = {}
-        for (function, _, _), fd in self._programs.items():
+        for (function, *_), fd in self._programs.items():
             misses[function] = misses.get(function, 0) + bpf.prog_recursion_misses(fd)
         return misses
 
@@ -246,25 +253,37 @@ def _with_reason(log: str) -> str:
     return f"{log}\n{reason}"
 
 
-def _load(function: str, kind: bpf.ProgramType, instructions: bytes, attach_type: int | None) -> int:
+def _load(
+    function: str,
+    kind: bpf.ProgramType,
+    instructions: bytes,
+    attach_type: int | None,
+    traced: bpf.BtfFunction | None,
+) -> int:
     try:
         # a uprobe's program can be preempted by another run of itself; the kernel keeps other types from that
         with on_own_stack(instructions, guarded=kind is bpf.ProgramType.UPROBE) as guarded:
-            return bpf.prog_load(kind, function, guarded, attach_type=attach_type)
+            return bpf.prog_load(kind, function, guarded, attach_type=attach_type, function=traced)
     except OSError as error:
-        log = _verifier_log(function, kind, instructions, attach_type)
+        log = _verifier_log(function, kind, instructions, attach_type, traced)
         if not log and error.errno in (errno.EPERM, errno.EACCES):
             raise MachineError("this process may not load bpf programs", PERMISSION_REMEDY) from error
         reason = f"{function}: {error.strerror}"
         raise LoadError(function, _with_reason(log) if log else reason) from error
 
 
-def _verifier_log(function: str, kind: bpf.ProgramType, instructions: bytes, attach_type: int | None) -> str:
+def _verifier_log(
+    function: str,
+    kind: bpf.ProgramType,
+    instructions: bytes,
+    attach_type: int | None,
+    traced: bpf.BtfFunction | None,
+) -> str:
     log = ctypes.create_string_buffer(1)
     for size in _LOG_BYTES:
         log = ctypes.create_string_buffer(size)
         try:
-            os.close(bpf.prog_load(kind, function, instructions, attach_type=attach_type, log=log))
+            os.close(bpf.prog_load(kind, function, instructions, attach_type=attach_type, function=traced, log=log))
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 continue

@@ -18,6 +18,7 @@ import resource
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = [
     "AttachType",
@@ -50,6 +51,10 @@ ENOTSUPP = 524
 _NR_BPF = {"x86_64": 321, "aarch64": 280}
 _NR_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 _PERF_FLAG_FD_CLOEXEC = 8
+_LOAD_BYTES = 72
+"""Of the attributes of PROG_LOAD, what every program needs."""
+_KPROBE_LINKS = (3, 4)
+"""BPF_PERF_EVENT_KPROBE and _KRETPROBE of ``enum bpf_perf_event_type``."""
 _PERF_EVENT_IOC_ENABLE = 0x2400
 _OBJECT_NAME_LENGTH = 15
 
@@ -64,6 +69,8 @@ class _Command(enum.IntEnum):
     PROG_TEST_RUN = 10
     OBJ_GET_INFO_BY_FD = 15
     RAW_TRACEPOINT_OPEN = 17
+    BTF_GET_FD_BY_ID = 19
+    BTF_GET_NEXT_ID = 23
     MAP_LOOKUP_BATCH = 24
     LINK_CREATE = 28
 
@@ -89,15 +96,32 @@ class ProgramType(enum.IntEnum):
 
     UPROBE = 2
     """BPF_PROG_TYPE_KPROBE, which serves uprobes too."""
+    KPROBE = 2
+    """The same, for functions of the kernel."""
     TRACEPOINT = 5
     RAW_TRACEPOINT = 17
+    TRACING = 26
 
 
 class AttachType(enum.IntEnum):
     """``enum bpf_attach_type``, as far as it is used here."""
 
+    TRACE_FENTRY = 24
+    TRACE_FEXIT = 25
     PERF_EVENT = 41
     UPROBE_MULTI = 48
+
+
+class BtfFunction(NamedTuple):
+    """A function of the kernel, by the number of its type.
+
+    Attributes:
+        number: in the BTF.
+        fd: of the module's BTF; 0 for the kernel's own.
+    """
+
+    number: int
+    fd: int = 0
 
 
 @functools.cache
@@ -252,6 +276,7 @@ def prog_load(
     instructions: bytes,
     *,
     attach_type: AttachType | int | None = None,
+    function: BtfFunction | None = None,
     log: ctypes.Array[ctypes.c_char] | None = None,
 ) -> int:
     """Load a program under the licence GPL and return its file descriptor.
@@ -261,12 +286,13 @@ def prog_load(
         name: shown by bpftool; cut to 15 letters and digits.
         instructions: 8 bytes each.
         attach_type: ``expected_attach_type``; None for the type's own.
+        function: of a program of type TRACING: what it is for.
         log: takes the verifier's log; the kernel says ENOSPC if it is too short.
     """
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"GPL")
     attributes = _attributes(
-        "IIQQIIQII16sII",
+        "IIQQIIQII16sIIIIQIIQIII",
         kind,
         len(instructions) // 8,
         ctypes.addressof(code),
@@ -279,8 +305,12 @@ def prog_load(
         _object_name(name),
         0,
         attach_type or 0,
+        *[0] * 7,  # types and lines of its own
+        *(function or (0, 0)),
     )
-    return _bpf(_Command.PROG_LOAD, attributes)
+    # what is not asked for is left away: a kernel refuses attributes that it does not know
+    size = len(attributes) if function else _LOAD_BYTES
+    return _syscall(_NR_BPF, _Command.PROG_LOAD, ctypes.addressof(attributes), size)
 
 
 def prog_run(fd: int) -> int:
@@ -304,6 +334,49 @@ def raw_tracepoint_open(program: int, name: str) -> int:
     """Attach a program of type RAW_TRACEPOINT to a tracepoint by its name and return the link."""
     text = ctypes.create_string_buffer(name.encode())
     return _bpf(_Command.RAW_TRACEPOINT_OPEN, _attributes("QI", ctypes.addressof(text), program))
+
+
+def tracing_open(program: int) -> int:
+    """Attach a program of type TRACING to what it was loaded for and return the link."""
+    return _bpf(_Command.RAW_TRACEPOINT_OPEN, _attributes("QI", 0, program))
+
+
+def module_btf(name: str) -> int | None:
+    """Return a file descriptor of a module's type information; None if the module has none."""
+    number = 0
+    while True:
+        attributes = _attributes("III", number, 0, 0)
+        try:
+            _bpf(_Command.BTF_GET_NEXT_ID, attributes)
+        except FileNotFoundError:
+            return None
+        number = struct.unpack_from("=I", attributes.raw, 4)[0]
+        try:
+            fd = _bpf(_Command.BTF_GET_FD_BY_ID, _attributes("I", number))
+        except FileNotFoundError:
+            continue  # gone meanwhile
+        if _btf_name(fd) == name:
+            return fd
+        os.close(fd)
+
+
+def _btf_name(fd: int) -> str:
+    """Name of kernel types; "" for a program's."""
+    name = ctypes.create_string_buffer(64)
+    info = _attributes("QIIQII", 0, 0, 0, ctypes.addressof(name), len(name), 0)
+    _bpf(_Command.OBJ_GET_INFO_BY_FD, _attributes("IIQ", fd, len(info), ctypes.addressof(info)))
+    is_kernels: int = struct.unpack_from("=I", info.raw, 28)[0]
+    return name.value.decode(errors="replace") if is_kernels else ""
+
+
+def link_missed(link: int) -> int | None:
+    """Return how often the kernel did not run a kprobe's program; None if it does not say (before 6.7)."""
+    # struct bpf_link_info: perf_event.type at 16, and of a kprobe: name, name_len, offset, addr, missed at 24 to 56
+    info = ctypes.create_string_buffer(64)
+    _bpf(_Command.OBJ_GET_INFO_BY_FD, _attributes("IIQ", link, len(info), ctypes.addressof(info)))
+    kind = struct.unpack_from("=I", info.raw, 16)[0]
+    missed: int = struct.unpack_from("=Q", info.raw, 48)[0]
+    return missed if kind in _KPROBE_LINKS else None
 
 
 def link_create_perf_event(program: int, event: int, cookie: int) -> int:
@@ -344,9 +417,9 @@ def perf_event_open(kind: int, config: int, *, path: str | None = None, offset: 
 
     Args:
         kind: number of the performance monitoring unit.
-        config: what to count; for a tracepoint its id, for a uprobe the bit that says return.
-        path: file of a uprobe.
-        offset: of a uprobe in the file, in bytes.
+        config: what to count; for a tracepoint its id, for a uprobe or kprobe the bit that says return.
+        path: file of a uprobe, or name of a kprobe's function.
+        offset: of a uprobe in the file, or of a kprobe in the function, in bytes.
     """
     name = None if path is None else ctypes.create_string_buffer(os.fsencode(path))
     address = 0 if name is None else ctypes.addressof(name)

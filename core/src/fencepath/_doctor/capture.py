@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fencepath._bpf.attach import uprobe_attach_method
+from fencepath._bpf.functions import functions_refused
 from fencepath._bpf.own_view import check_own_view
 from fencepath._bpf.private_stacks import gives_private_stacks, tail_call_prevents
 from fencepath._doctor.state import Bcc, Costs, MachineState, Tracepoints, Trial
@@ -90,6 +91,7 @@ def capture_machine() -> MachineState:
         view=attempt(check_own_view),
         trials=try_all(),
         uprobes=attempt(lambda: uprobe_attach_method().value),
+        kernel_functions=Trial(works=not functions_refused(), why=functions_refused()),
         btf=os.access("/sys/kernel/btf/vmlinux", os.R_OK),
         lockdown=_chosen(_text(Path("/sys/kernel/security/lockdown"))),
         tracepoints=_tracefs(),

@@ -7,7 +7,7 @@ import msgspec
 
 from fencepath._doctor import access, kernel, probes, target
 from fencepath._doctor.capture import capture_compiler, capture_costs, capture_machine
-from fencepath._doctor.layers import layer_checks, live_layer_checks, system_of
+from fencepath._doctor.layers import Asked, layer_checks, live_layer_checks, system_of
 from fencepath._doctor.libraries import call_tables, count_functions, installed_libraries, mapped_libraries
 from fencepath._doctor.processes import capture_process
 from fencepath._doctor.state import MachineState
@@ -46,20 +46,21 @@ def examine(pid: int | None = None, *, detail: Detail = "full") -> tuple[Machine
     """
     state = look(pid)
     registry = load_plugins()
-    layers = live_layer_checks(registry) if state.tracepoints.root else ([], state.tracepoints, {})
-    checks, tracepoints, symbols = layers
+    asked = live_layer_checks(registry) if state.tracepoints.root else Asked([], state.tracepoints, {}, {}, {})
     tables = call_tables(registry)
     found = installed_libraries(tables, detail) if pid is None else mapped_libraries(tables, pid, detail)
     state = msgspec.structs.replace(
         state,
         bcc=capture_compiler(),
-        tracepoints=tracepoints,
-        symbols=symbols,
+        tracepoints=asked.tracepoints,
+        symbols=asked.symbols,
+        modules=asked.modules,
+        traceable=asked.traceable,
         costs=capture_costs() if state.uprobes is not None and state.uprobes.works else None,
         functions=count_functions(tables, detail),
         libraries=tuple(found),
     )
-    return state, [*(("core", check) for check in judge(state)), *checks]
+    return state, [*(("core", check) for check in judge(state)), *asked.checks]
 
 
 def judge(state: MachineState) -> list[Check]:

@@ -36,6 +36,20 @@ def uprobes(state: MachineState) -> Iterator[Check]:
         )
 
 
+def kernel_functions(state: MachineState) -> Iterator[Check]:
+    """An extra: no layer needs them for what it is for."""
+    if state.kernel_functions is None:
+        return
+    if state.kernel_functions.works:
+        yield fine("kernel functions", "functions of the kernel and of drivers can be probed (tried)")
+    else:
+        yield warn(
+            "kernel functions",
+            state.kernel_functions.why,
+            "what happens inside drivers, such as both halves of an interrupt, is not recorded; what layers are for does not need it",
+        )
+
+
 def private_stacks(state: MachineState) -> Iterator[Check]:
     """A uprobe program that is preempted by another run of itself on a stack that both share ends the kernel."""
     if state.private_stacks is None or not state.trials:
@@ -146,4 +160,4 @@ def _apis(state: MachineState) -> Iterator[Check]:
             )
 
 
-RULES: tuple[Rule, ...] = (uprobes, private_stacks, return_probes, shadow_stacks, libraries)
+RULES: tuple[Rule, ...] = (uprobes, kernel_functions, private_stacks, return_probes, shadow_stacks, libraries)

@@ -159,7 +159,10 @@ class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         btf: whether the kernel's types can be read.
         lockdown: mode, "" where the kernel has none or does not say.
         tracepoints: the kernel's.
+        kernel_functions: whether functions of the kernel can be probed.
         symbols: of the kernel, by name: whether it has them.
+        modules: of the kernel, by name: whether they are loaded.
+        traceable: functions of the kernel, by name: whether ftrace lists them.
         symbols_readable: whether kallsyms shows addresses.
         sysctls: by name, as text.
         memlock: soft and hard limit of locked memory, bytes; -1 is unlimited.
@@ -190,7 +193,10 @@ class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     btf: bool = False
     lockdown: str = ""
     tracepoints: Tracepoints = Tracepoints()
+    kernel_functions: Trial | None = None
     symbols: dict[str, bool] = {}
+    modules: dict[str, bool] = {}
+    traceable: dict[str, bool] = {}
     symbols_readable: bool | None = None
     sysctls: dict[str, str] = {}
     memlock: tuple[int, int] | None = None

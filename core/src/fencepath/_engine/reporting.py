@@ -62,7 +62,11 @@ def _recording_facts(analysis: Analysis) -> dict[str, Any]:
         "detail": manifest.detail,
         "targets": list(manifest.targets),
         "layers": {
-            name: {"version": layer.version, "missing": [{"probe": m.probe, "why": m.why} for m in layer.missing]}
+            name: {
+                "version": layer.version,
+                "missing": [{"probe": m.probe, "why": m.why} for m in layer.missing],
+                "limits": _limits(analysis, name),
+            }
             for name, layer in manifest.layers.items()
             if name not in analysis.without
         },
@@ -72,6 +76,13 @@ def _recording_facts(analysis: Analysis) -> dict[str, Any]:
         "cut": analysis.recording.cut,
         "damage": [str(damage) for damage in analysis.recording.damage],
     }
+
+
+def _limits(analysis: Analysis, layer: str) -> list[str]:
+    """What a layer of which there are events never sees."""
+    plugin = analysis.registry.plugins.get(layer)
+    seen = any(count and kind.partition(".")[0] == layer for kind, count in analysis.table.counts().items())
+    return list(plugin.info.limits) if plugin is not None and seen else []
 
 
 def _read_faults(analysis: Analysis) -> Iterator[tuple[str, int]]:

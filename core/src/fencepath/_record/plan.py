@@ -11,7 +11,16 @@ from fencepath._loader import LoadedPlugin, Registry
 from fencepath.calls import CallTable
 from fencepath.errors import MachineError, UsageError
 from fencepath.events import KindInfo
-from fencepath.plugin import Alternative, CallProbe, Detail, ProbeSet, SyscallProbes, TracepointProbe
+from fencepath.kernel_functions import NoFunctions, ResolvedFunctions
+from fencepath.plugin import (
+    Alternative,
+    CallProbe,
+    Detail,
+    FunctionProbe,
+    ProbeSet,
+    SyscallProbes,
+    TracepointProbe,
+)
 from fencepath.records import Layouts, RecordLayout
 from fencepath.syscalls import SyscallTable, syscall_layout
 from fencepath.system import System
@@ -44,6 +53,7 @@ class PlannedSet(msgspec.Struct, frozen=True):
         accessors: events whose fields its source reads.
         tables: call tables.
         syscalls: system calls, None if it wants none.
+        functions: kernel functions.
         layouts: of every kind it records.
     """
 
@@ -55,6 +65,7 @@ class PlannedSet(msgspec.Struct, frozen=True):
     tables: tuple[CallTable, ...]
     layouts: tuple[RecordLayout, ...]
     syscalls: SyscallTable | None = None
+    functions: tuple[ResolvedFunctions, ...] = ()
 
     @property
     def name(self) -> str:
@@ -161,6 +172,7 @@ def resolve_alternative(
 ) -> PlannedSet | str:
     """Resolve an alternative against the machine, or say why it is not possible."""
     programs: list[PlannedProgram] = []
+    functions: list[ResolvedFunctions] = []
     layouts = {layout.kind: layout for layout in alternative.layouts}
     tables = tuple(probe.table for probe in alternative.probes if isinstance(probe, CallProbe))
     if len(tables) > 1:
@@ -180,6 +192,14 @@ def resolve_alternative(
             programs.append(PlannedProgram(probe.program, resolved, probe.raw))
             if not probe.program:
                 layouts[probe.record.kind] = probe.record.layout
+        elif isinstance(probe, FunctionProbe):
+            there = probe.record.resolve(system.symbols)
+            if isinstance(there, NoFunctions):
+                return str(there)
+            if system.no_functions:
+                return system.no_functions
+            functions.append(there)
+            layouts[probe.record.kind] = probe.record.layout
     accessors = [planned.resolved for planned in programs]
     for record in alternative.bpf.tracepoints if alternative.bpf else ():
         resolved = record.resolve(system.tracepoints)
@@ -191,5 +211,13 @@ def resolve_alternative(
     if unknown:
         return f"it records {', '.join(unknown)}, which the plugin does not declare"
     return PlannedSet(
-        plugin, probe_set, alternative, tuple(programs), tuple(accessors), tables, tuple(layouts.values()), syscalls
+        plugin=plugin,
+        probe_set=probe_set,
+        alternative=alternative,
+        programs=tuple(programs),
+        accessors=tuple(accessors),
+        tables=tables,
+        layouts=tuple(layouts.values()),
+        syscalls=syscalls,
+        functions=tuple(functions),
     )

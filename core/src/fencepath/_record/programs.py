@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles and loads the BPF programs of a planned set and attaches those on tracepoints."""
+"""Compiles and loads the BPF programs of a planned set and attaches those on tracepoints and kernel functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from fencepath._bpf.attach import Link, attach_raw_tracepoint, attach_tracepoint, close_links
 from fencepath._bpf.compiler import BpfObject
+from fencepath._bpf.functions import attach_function, missed
 from fencepath._bpf.sys import ProgramType
+from fencepath._functions.program import FunctionCalls, function_programs, generate_programs, member_defines
 from fencepath._record.plan import PlannedSet
 from fencepath.plugin import Detail
 from fencepath.tracepoints import accessors_header, generate_program, program_name
@@ -23,7 +25,7 @@ def records_header(planned: PlannedSet) -> str:
 
 
 def recorded_functions(sets: Iterable[PlannedSet]) -> dict[str, tuple[str, ...]]:
-    """What the manifest keeps of call tables, by layer, and of system calls, by kind."""
+    """What the manifest keeps of call tables, by layer, and of system calls and kernel functions, by kind."""
     functions: dict[str, tuple[str, ...]] = {}
     for planned in sets:
         for table in planned.tables:
@@ -31,6 +33,7 @@ def recorded_functions(sets: Iterable[PlannedSet]) -> dict[str, tuple[str, ...]]
             functions[planned.plugin.name] = table.recorded
         if planned.syscalls is not None:
             functions.update({kind: planned.syscalls.recorded(kind) for kind in planned.syscalls.kinds})
+        functions.update({one.record.kind: one.recorded for one in planned.functions})
     return functions
 
 
@@ -40,16 +43,19 @@ class LoadedSet:
     Attributes:
         planned: what it was made from.
         bpf: the compiled object, with the call programs still to be loaded.
+        calls: of kernel functions.
         links: attachments.
     """
 
-    def __init__(self, planned: PlannedSet, bpf: BpfObject) -> None:
+    def __init__(self, planned: PlannedSet, bpf: BpfObject, calls: FunctionCalls) -> None:
         self.planned = planned
         self.bpf = bpf
+        self.calls = calls
         self.links: list[Link] = []
+        self._of_functions: list[tuple[str, Link]] = []
 
-    def attach_tracepoints(self) -> None:
-        """Load and attach the programs on tracepoints.
+    def attach(self) -> None:
+        """Load and attach the programs on tracepoints and kernel functions.
 
         Raises:
             LoadError: the verifier refuses one.
@@ -64,6 +70,28 @@ class LoadedSet:
             else:
                 fd = self.bpf.load(function, ProgramType.TRACEPOINT)
                 self.links.append(attach_tracepoint(fd, event.group, event.event))
+        for resolved in self.planned.functions:
+            for probed in function_programs(resolved):
+                # Returns first: a call that begins between the two is then complete, not open for ever.
+                for program in (probed.end, probed.begin):
+                    link = attach_function(program, probed.function, probed.module, self.bpf.load)
+                    self.links.append(link)
+                    self._of_functions.append((resolved.record.kind, link))
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Kernel functions that are probed, and how."""
+        return tuple(dict.fromkeys(link.probe for _, link in self._of_functions))
+
+    def missed(self) -> dict[str, int]:
+        """How often at the most the kernel did not run programs of kernel functions, by kind, and did not count it at the program.
+
+        Of calls by anybody, and of functions within others of the record. To be asked before detaching.
+        """
+        counts: dict[str, int] = {}
+        for kind, link in self._of_functions:
+            counts[kind] = counts.get(kind, 0) + missed(link)
+        return counts
 
     def detach(self) -> None:
         """Take all attachments away; records in the rings stay."""
@@ -73,6 +101,7 @@ class LoadedSet:
         """Detach and unload."""
         self.detach()
         self.bpf.close()
+        self.calls.close()
 
 
 def load_set(planned: PlannedSet, defines: Mapping[str, str | int], detail: Detail) -> LoadedSet:
@@ -85,7 +114,19 @@ def load_set(planned: PlannedSet, defines: Mapping[str, str | int], detail: Deta
 
     Raises:
         LoadError: it does not compile.
+        MachineError: members of structures are not where it looks, or there is no memory for maps.
     """
+    calls = FunctionCalls(planned.functions)
+    try:
+        return LoadedSet(planned, _compile(planned, {**defines, **calls.defines()}, detail), calls)
+    except BaseException:
+        calls.close()
+        raise
+
+
+def _compile(planned: PlannedSet, defines: Mapping[str, str | int], detail: Detail) -> BpfObject:
+    members = [member_defines(resolved.record) for resolved in planned.functions]
+    defines = {**defines, **{name: value for each in members for name, value in each.items()}}
     headers = {
         "fp_records.h": records_header(planned),
         "fp_tracepoints.h": accessors_header(planned.accessors),
@@ -95,11 +136,10 @@ def load_set(planned: PlannedSet, defines: Mapping[str, str | int], detail: Deta
     generated = _generated(planned)
     source = planned.alternative.bpf
     if source is None:
-        return LoadedSet(planned, BpfObject(_PRELUDE + generated, defines=defines, headers=headers))
+        return BpfObject(_PRELUDE + generated, defines=defines, headers=headers)
     if generated:
         headers["fp_generated.h"] = generated
-    bpf = BpfObject(source.path, defines={**defines, **source.defines}, headers=headers)
-    return LoadedSet(planned, bpf)
+    return BpfObject(source.path, defines={**defines, **source.defines}, headers=headers)
 
 
 _PRELUDE = '#include "fp_records.h"\n#include "fp_tracepoints.h"\n'
@@ -107,8 +147,11 @@ _PRELUDE = '#include "fp_records.h"\n#include "fp_tracepoints.h"\n'
 
 def _generated(planned: PlannedSet) -> str:
     layouts = {layout.kind: layout for layout in planned.layouts}
-    return "\n".join(
+    programs = [
         generate_program(program.resolved, layouts[program.resolved.kind])
         for program in planned.programs
         if not program.program
-    )
+    ]
+    if planned.functions:
+        programs += ['#include "functions.h"', *map(generate_programs, planned.functions)]
+    return "\n".join(programs)

@@ -18,6 +18,7 @@ import numpy as np
 from fencepath._bpf.attach import close_links
 from fencepath._bpf.rings import Rings
 from fencepath._bpf.shared import Shared
+from fencepath._functions.program import function_programs
 from fencepath._loader import LoadedPlugin
 from fencepath._record.calibration import Calibration, calibrate, programs_of
 from fencepath._record.declared_code import layer_codes
@@ -113,6 +114,7 @@ class Recorder:
         self._returned: list[Records] = []
         self._second_ns = 0
         self._syscalls: SyscallTracer | None = None
+        self._missed: Counter[str] = Counter()
         self._marks = 0
         self._begun_ns = 0
         self.estimate: Estimate | None = None
@@ -322,9 +324,13 @@ class Recorder:
         For events of any process, mostly of this one, which runs while its own programs do: so no loss of a target's
         events can be told from it, only that there were at most so many.
         """
-        misses: Counter[str] = Counter()
+        misses = Counter(self._missed)
         for loaded in self._loaded:
             kinds = {program.program: program.resolved.kind for program in loaded.planned.programs}
+            for resolved in loaded.planned.functions:
+                for probed in function_programs(resolved):
+                    for program in (probed.begin, probed.end):
+                        kinds |= dict.fromkeys((program.fentry, program.kprobe), resolved.record.kind)
             for function, count in loaded.bpf.recursion_misses().items():
                 misses[kinds.get(function, loaded.planned.name)] += count
         if self._syscalls is not None:
@@ -363,7 +369,13 @@ class Recorder:
             self._processes.look(self._targets.processes)
             self._processes.end()
         self._uprobes.stop()
+        # before: a call that returns meanwhile has its record, and is told from it by when it began
+        open_calls = [pair for loaded in self._loaded for pair in loaded.calls.open_calls(time.monotonic_ns())]
+        self._missed = Counter({kind: count for loaded in self._loaded for kind, count in loaded.missed().items()})
         close_links([link for loaded in self._loaded for link in loaded.links])
+        for kind, records in open_calls:
+            with self._held_back():
+                self._writer.append(kind, records)
         for step in (
             self._end_syscalls,
             self._step,
@@ -429,7 +441,7 @@ class Recorder:
         for loaded in list(self._loaded):
             self._proceed()
             try:
-                loaded.attach_tracepoints()
+                loaded.attach()
             except FencepathError as error:
                 loaded.detach()
                 self._loaded.remove(loaded)
@@ -499,8 +511,9 @@ class Recorder:
 
         attached: dict[str, Sequence[str]] = {}
         for loaded in self._loaded:
-            names = [program.resolved.name for program in loaded.planned.programs]
-            attached[loaded.planned.plugin.name] = (*attached.get(loaded.planned.plugin.name, ()), *names)
+            planned = loaded.planned
+            names = [*(program.resolved.name for program in planned.programs), *loaded.functions]
+            attached[planned.plugin.name] = (*attached.get(planned.plugin.name, ()), *names)
         for planned in self._plan.sets:
             if planned.syscalls is not None and self._syscalls is not None:
                 layer = planned.plugin.name

@@ -13,7 +13,7 @@ from rich.text import Text
 from fencepath._render.overview import length_of
 from fencepath._render.tables import table_of
 from fencepath._render.words import count, duration, share
-from fencepath._text import absent_groups, cut_list
+from fencepath._text import absent_groups, absent_modules, cut_list
 from fencepath.report import JoinCount, Report, RequestReport
 
 __all__ = ["render_unseen"]
@@ -96,14 +96,23 @@ def _of_loss(report: Report) -> Iterator[str]:
 
 def _of_layers(report: Report) -> Iterator[str]:
     absent: set[str] = set()
+    modules: set[str] = set()
     for name, layer in report.recording["layers"].items():
+        probes: dict[str, list[str]] = {}
         for missing in layer["missing"]:
-            groups = absent_groups(missing["why"])
+            groups, without = absent_groups(missing["why"]), absent_modules(missing["why"])
             absent.update(groups)
-            if not groups:
-                yield f"{name}: {missing['probe']}: {cut_list(missing['why'])}"
+            modules.update(without)
+            if not groups and not without:
+                probes.setdefault(missing["why"], []).append(missing["probe"])
+        for why, names in probes.items():
+            yield f"{name}: {', '.join(names)}: {cut_list(why)}"
+        for limit in layer.get("limits", ()):
+            yield f"{name}: {limit}"
     if absent:
         yield f"no driver with tracepoints of {', '.join(sorted(absent))} was loaded"
+    if modules - absent:
+        yield f"no module {', '.join(sorted(modules - absent))} was loaded"
     for joined in report.joins:
         # a layer whose rule lacks the layer's own kinds was not recorded at all, which the user knows
         if joined.off and joined.off.split(".")[0] != joined.rule.split(".")[0]:

@@ -13,11 +13,11 @@ from typing import Self
 import numpy as np
 
 from fencepath._bpf.attach import Link, attach_tracepoint
+from fencepath._bpf.btf import member_offsets
 from fencepath._bpf.compiler import BpfObject
 from fencepath._bpf.maps import Map
 from fencepath._bpf.shared import Shared
 from fencepath._bpf.sys import ProgramType
-from fencepath._syscalls.btf import member_offsets
 from fencepath._syscalls.devices import Devices
 from fencepath._syscalls.table import KEY_BYTES, ROW_BYTES, SyscallTable, syscall_layout
 from fencepath._tracepoints.sources import LiveTracepoints, TracepointSource

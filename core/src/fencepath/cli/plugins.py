@@ -237,4 +237,4 @@ def _save_formats(layer: str, folder: Path, *, as_json: bool) -> None:
     for event in absent:
         print(f"this kernel has no {event}")
     if not saved and not absent:
-        print(f"{layer} asks for no tracepoint")
+        print(f"{layer} asks for no tracepoint and no kernel function")

@@ -14,7 +14,7 @@ from fencepath._loader import LoadedPlugin
 
 # asked alternative by alternative: a plan takes the first that is possible, and only together with the layer `process`
 from fencepath._record.plan import PlannedSet, resolve_alternative
-from fencepath.plugin import Alternative, CallProbe, ProbeSet, SyscallProbes, TracepointProbe
+from fencepath.plugin import Alternative, CallProbe, FunctionProbe, ProbeSet, SyscallProbes, TracepointProbe
 from fencepath.records import Layouts, RecordLayout
 from fencepath.syscalls import syscall_layout
 from fencepath.system import System
@@ -48,19 +48,21 @@ class Way(msgspec.Struct, frozen=True):
 
     @property
     def functions(self) -> dict[str, tuple[str, ...]]:
-        """What a manifest keeps of its call tables, by layer, and of its system calls, by kind."""
+        """What a manifest keeps of its call tables, by layer, and of its system calls and kernel functions, by kind."""
         found: dict[str, tuple[str, ...]] = {}
         for probe in self.alternative.probes:
             if isinstance(probe, CallProbe):
                 found[probe.table.layer] = probe.table.recorded
             elif isinstance(probe, SyscallProbes):
                 found.update({kind: probe.table.recorded(kind) for kind in probe.table.kinds})
+            elif isinstance(probe, FunctionProbe):
+                found[probe.record.kind] = tuple(function.names[0] for function in probe.record.functions)
         return found
 
     @property
     def written_by_core(self) -> frozenset[str]:
         """Kinds whose C struct is in core's own headers: calls and system calls."""
-        tables = [probe.table for probe in self.alternative.probes if not isinstance(probe, TracepointProbe)]
+        tables = [probe.table for probe in self.alternative.probes if isinstance(probe, CallProbe | SyscallProbes)]
         return frozenset(kind for table in tables for kind in table.kinds)
 
     def resolve(self, plugin: LoadedPlugin, system: System) -> PlannedSet | str:
@@ -110,7 +112,7 @@ def layouts_of(alternative: Alternative) -> dict[str, RecordLayout]:
             layouts.update({layout.kind: layout for layout in probe.table.layouts()})
         elif isinstance(probe, SyscallProbes):
             layouts.update({kind: syscall_layout(kind) for kind in probe.table.kinds})
-        elif not probe.program:
+        elif isinstance(probe, FunctionProbe) or not probe.program:
             layouts[probe.record.kind] = probe.record.layout
     return layouts
 
@@ -156,4 +158,6 @@ def without_events(system: System, *names: str) -> System:
         kernel=system.kernel,
         detail=system.detail,
         live=system.live,
+        symbols=system.symbols,
+        no_functions=system.no_functions,
     )

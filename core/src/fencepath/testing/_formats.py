@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves the tracepoint formats that a plugin asks for, to see elsewhere what it would do on this kernel."""
+"""Saves the tracepoint formats and kernel functions that a plugin asks for, to see elsewhere what it would do on this kernel."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fencepath._loader import load_plugins
 from fencepath.errors import UsageError
-from fencepath.plugin import SyscallProbes
+from fencepath.plugin import FunctionProbe, SyscallProbes
 from fencepath.system import System
-from fencepath.testing._declared import records_of, ways
+from fencepath.testing._declared import Way, records_of, ways
 from fencepath.tracepoints import LiveTracepoints, TracepointFormat, TracepointSource, bundle_name, write_bundle
 
 __all__ = ["save_formats"]
@@ -40,13 +40,16 @@ def save_formats(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Write ``FOLDER/<group>/<event>.format``, or a bundle, for every event that an installed plugin may use.
 
+    Kernel functions that it asks for go into ``symbols.txt`` in the folder, or ``NAME.symbols.txt`` beside the bundle, as lines of kallsyms
+    without addresses.
+
     Args:
         layer: the plugin's.
         folder: is made if it is not there. If it is called ``NAME.formats`` or ``NAME.formats.gz``, one file is made instead.
         kernel: where formats are; by default the running kernel.
 
     Returns:
-        Names, ``group:event``, of what was saved, and of what this kernel does not have.
+        Names of what was saved, and of what this kernel does not have: ``group:event``, and ``name()`` of a function.
 
     Raises:
         UsageError: no such layer.
@@ -77,8 +80,36 @@ def save_formats(
         }
     texts = {f"{group}:{event}": text for group, event in sorted(names) if (text := _text(live, group, event))}
     _save(folder, texts)
-    saved = tuple(texts)
-    return saved, tuple(name for name in (f"{group}:{event}" for group, event in sorted(names)) if name not in saved)
+    there, absent = _functions(every, system)
+    if there:
+        file = _symbols_file(folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"0000000000000000 t {line}\n" for line in there.values()))
+    events = [f"{group}:{event}" for group, event in sorted(names)]
+    saved = (*texts, *(f"{name}()" for name in there))
+    return saved, (*(name for name in events if name not in texts), *(f"{name}()" for name in absent))
+
+
+def _functions(ways: list[Way], system: System) -> tuple[dict[str, str], list[str]]:
+    """Functions that this kernel has, with their modules as in kallsyms, and those that it does not have."""
+    there: dict[str, str] = {}
+    absent: list[str] = []
+    for way in ways:
+        for probe in way.alternative.probes:
+            if not isinstance(probe, FunctionProbe):
+                continue
+            for name in (name for function in probe.record.functions for name in function.names):
+                if system.symbols.has(name):
+                    module = system.symbols.module_of(name)
+                    there[name] = f"{name}\t[{module}]" if module else name
+                elif name not in absent:
+                    absent.append(name)
+    return there, absent
+
+
+def _symbols_file(folder: Path) -> Path:
+    name = bundle_name(folder)
+    return folder.with_name(f"{name}.symbols.txt") if name else folder / "symbols.txt"
 
 
 def _event_of(need: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import msgspec
 
 from fencepath._loader import LoadedPlugin, Registry, load_plugins
 from fencepath._record.plan import PlannedSet
-from fencepath._text import absent_groups, no_group
+from fencepath._text import absent_groups, absent_modules, no_group
 from fencepath.errors import FencepathError, LoadError, UsageError
 from fencepath.system import System
 from fencepath.testing._declared import Way, layouts_of, number, ways
@@ -37,7 +37,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
             its programs do not compile, or the verifier refuses them.
         alternative: which one is taken, from 1; 0 if none is.
         alternatives: how many there are.
-        events: tracepoints that it would be attached to.
+        events: tracepoints that it would be attached to, and kernel functions, as ``name()``.
         absent: fields that stay 0, as ``group:event.field``; some of them are what other events give in place of these.
         lacks: what the alternatives before it lack, or all of them.
         loses: what one does not get by it.
@@ -149,6 +149,7 @@ def _cell(plugin: LoadedPlugin, system: System, name: str, alternatives: list[Wa
             continue
         assert not isinstance(planned, str)
         events = [program.resolved for program in planned.programs]
+        functions = [f"{name}()" for resolved in planned.functions for name in resolved.present]
         absent = tuple(dict.fromkeys(f"{event.name}.{field}" for event in events for field in event.absent))
         optional = [binding for event in events for binding in event.bindings if binding.field is None]
         cell = Cell(
@@ -157,13 +158,13 @@ def _cell(plugin: LoadedPlugin, system: System, name: str, alternatives: list[Wa
             result="less" if way.alternative.loses or optional else "full",
             alternative=index,
             alternatives=len(alternatives),
-            events=tuple(dict.fromkeys(event.name for event in events)),
+            events=tuple(dict.fromkeys([*(event.name for event in events), *functions])),
             absent=absent,
             lacks=tuple(dict.fromkeys([*lacks, *(why for event in events for why in event.why_not)])),
             loses=way.alternative.loses,
         )
         return _loaded(cell, way, planned, system) if load else cell
-    nothing = all(absent_groups(why) for why in lacks)
+    nothing = all(absent_groups(why) or absent_modules(why) for why in lacks)
     return Cell(
         kernel=system.kernel,
         probe_set=name,

@@ -65,6 +65,7 @@ def _load(way: Way, planned: PlannedSet, layouts: Layouts, system: System) -> in
 def _load_programs(planned: PlannedSet, defines: dict[str, str | int]) -> int:
     from fencepath._bpf.attach import uprobe_attach_method
     from fencepath._bpf.sys import ProgramType
+    from fencepath._functions.program import function_programs
     from fencepath._record.programs import load_set
     from fencepath.tracepoints import program_name
 
@@ -77,6 +78,11 @@ def _load_programs(planned: PlannedSet, defines: dict[str, str | int]) -> int:
         for call in calls:
             for name in (call.entry, call.exit, call.once):
                 loaded.bpf.load(name, ProgramType.UPROBE, uprobe_attach_method().attach_type)
-        return len(planned.programs) + 3 * len(calls)
+        # for fentry they are loaded where the functions are
+        functions = [each for resolved in planned.functions for each in function_programs(resolved)]
+        for function in functions:
+            for at in (function.begin, function.end):
+                loaded.bpf.load(at.kprobe, ProgramType.KPROBE)
+        return len(planned.programs) + 3 * len(calls) + 2 * len(functions)
     finally:
         loaded.close()

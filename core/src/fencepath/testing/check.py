@@ -135,7 +135,9 @@ def _probe_sets(plugin: LoadedPlugin, system: System) -> Iterator[Check]:
 
 def _possible(name: str, way: Way, planned: PlannedSet, lacking: list[str]) -> Check:
     events = [program.resolved for program in planned.programs]
-    said = [f"possible by {', '.join(dict.fromkeys(event.name for event in events))}" if events else "possible"]
+    names = [event.name for event in events]
+    names += [f"{function}()" for resolved in planned.functions for function in resolved.present]
+    said = [f"possible by {', '.join(dict.fromkeys(names))}" if names else "possible"]
     said += [f"{event.name} does not give {', '.join(event.absent)}" for event in events if event.absent]
     said += [f"instead of {why}" for why in (*lacking, *(why for event in events for why in event.why_not))]
     loses = way.alternative.loses

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of the kernel, probed by fentry and by kprobes: what is taken, whose calls, and what is still open at the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from tests.core.live import LiveLayers, live_layers, until
+
+from fencepath._bpf.compiler import BpfObject
+from fencepath._bpf.functions import FORCE_VARIABLE, attach_function, functions_refused
+from fencepath._functions.program import function_programs
+from fencepath.errors import FencepathError
+from fencepath.events import S32, S64, U64, Batch, Event, KindInfo, Role
+from fencepath.kernel_functions import (
+    FunctionRecord,
+    FunctionValue,
+    KernelFunction,
+    ResolvedFunctions,
+    decode_functions,
+)
+from fencepath.plugin import API_VERSION, Alternative, FunctionProbe, LayerInfo, ProbeSet, hookimpl
+from fencepath.records import Flags, Records
+from fencepath.system import System
+
+pytestmark = [pytest.mark.kernel, pytest.mark.bpf]
+
+_EMPTY = "int empty(struct pt_regs *ctx) { return 0; }"
+CUT = FunctionRecord(
+    kind="fn.truncate",
+    # the first calls the second
+    functions=(KernelFunction(("no_such_name", "vfs_truncate")), KernelFunction(("do_truncate",))),
+    values=(
+        FunctionValue(name="file", type="u64", argument=0, members=("path.dentry", "dentry.d_inode"), identity=True),
+        FunctionValue(name="inode", type="u64", argument=0, members=("path.dentry", "dentry.d_inode", "inode.i_ino")),
+        FunctionValue(name="length", type="s64", argument=1),
+    ),
+    result="s32",
+)
+READ = FunctionRecord(kind="fn.read", functions=(KernelFunction(("anon_pipe_read", "pipe_read")),), result="s64")
+
+
+class Truncate(Event, frozen=True, kw_only=True, tag="fn.truncate"):
+    """A file is cut."""
+
+    info: ClassVar[KindInfo] = KindInfo(role=Role.CALL)
+    label: S32
+    result: S64
+    file: U64
+    inode: U64
+    length: S64
+
+
+class Read(Event, frozen=True, kw_only=True, tag="fn.read"):
+    """A pipe is read."""
+
+    info: ClassVar[KindInfo] = KindInfo(role=Role.CALL)
+    label: S32
+    result: S64
+
+
+class Decoder:
+    def decode(self, kind: str, records: Records) -> Batch:
+        return decode_functions(kind, records, ("first", "second"))
+
+
+class Layer:
+    @hookimpl
+    def fencepath_layer(self) -> LayerInfo:
+        return LayerInfo(name="fn", title="functions", version="1", api=API_VERSION)
+
+    @hookimpl
+    def fencepath_event_kinds(self) -> Sequence[type[Event]]:
+        return (Truncate, Read)
+
+    @hookimpl
+    def fencepath_probes(self, system: System) -> Sequence[ProbeSet]:
+        probes = tuple(FunctionProbe(record=record) for record in (CUT, READ))
+        way = Alternative(probes=probes, gives=(CUT.kind, READ.kind))
+        return (ProbeSet(name="functions", detail="sync", alternatives=(way,)),)
+
+    @hookimpl
+    def fencepath_decoder(self, layouts: object, functions: object) -> Decoder:
+        return Decoder()
+
+
+@pytest.fixture(params=["fentry", "kprobe"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Force one way to attach."""
+    monkeypatch.setenv(FORCE_VARIABLE, request.param)
+    functions_refused.cache_clear()
+    yield request.param
+    functions_refused.cache_clear()
+
+
+@pytest.fixture
+def live(way: str) -> Iterator[LiveLayers]:
+    assert functions_refused() == ""
+    with live_layers({"fn": Layer()}) as layers:
+        assert layers.plan.missing == []
+        yield layers
+
+
+def refused(act: Callable[[], None]) -> bool:
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+
+
+def test_calls_with_what_they_were_given_and_returned(live: LiveLayers, tmp_path: Path) -> None:
+    """And the call inside each one is part of it."""
+    live.targets.add(os.getpid())
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path in (first, second):
+        path.write_bytes(bytes(8192))
+    begin_ns = time.monotonic_ns()
+    for path, length in ((first, 5000), (second, 300), (first, 1)):
+        os.truncate(path, length)
+    assert refused(lambda: os.truncate(first, -1)), "the system call refuses that itself"
+    assert refused(lambda: os.truncate(tmp_path, 0))
+    end_ns = time.monotonic_ns()
+    batch = live.batch(CUT.kind)
+    assert batch["length"].tolist()[:3] == [5000, 300, 1]
+    assert batch["result"].tolist()[:3] == [0, 0, 0]
+    assert set(batch["result"].tolist()[3:]) <= {-21}  # EISDIR, by some kernels before the function
+    assert {batch.labels[label] for label in batch["label"].tolist()} == {"first"}
+    inodes = [path.stat().st_ino for path in (first, second, first)]
+    assert batch["inode"].tolist()[:3] == inodes
+    same = batch["file"].tolist()
+    assert same[0] == same[2] != same[1]
+    assert not {number >> 47 for number in same} & {0x1FFFF}, "an address of the kernel"
+    assert (
+        (batch["begin_ns"] >= begin_ns) & (batch["begin_ns"] < batch["time_ns"]) & (batch["time_ns"] <= end_ns)
+    ).all()
+    assert set(batch["tgid"].tolist()) == {os.getpid()}
+    assert set(batch["flags"].tolist()) == {int(Flags.TASK)}
+    assert {stage for (kind, stage) in live.lost() if kind == CUT.kind} == set()
+
+
+def test_calls_of_others_leave_nothing(live: LiveLayers, tmp_path: Path) -> None:
+    """This process is none of the targets yet."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    os.truncate(path, 7)
+    live.targets.add(os.getpid())
+    os.truncate(path, 3)
+    assert live.batch(CUT.kind)["length"].tolist() == [3]
+    assert {stage for (kind, stage) in live.lost() if kind == CUT.kind} == set()
+
+
+def test_a_call_that_has_not_returned_is_open(live: LiveLayers) -> None:
+    live.targets.add(os.getpid())
+    here, there = os.pipe()
+    reader = threading.Thread(target=os.read, args=(here, 1), daemon=True)
+    reader.start()
+    (loaded,) = (loaded for loaded in live.loaded if loaded.planned.functions)
+
+    def opened() -> dict[str, Records]:
+        return dict(loaded.calls.open_calls(time.monotonic_ns()))
+
+    until(lambda: READ.kind in opened())
+    found = opened()[READ.kind]
+    assert found["tid"].tolist() == [reader.native_id]
+    assert found["flags"].tolist() == [int(Flags.TASK | Flags.OPEN)]
+    assert (found["begin_ns"] <= found["time_ns"]).all()
+    os.write(there, b"x")
+    reader.join()
+    until(lambda: len(live.records(READ.kind)) > 0)
+    record = live.records(READ.kind)[-1]
+    assert (record["tid"], record["begin_ns"], record["result"]) == (reader.native_id, found["begin_ns"][0], 1)
+    assert READ.kind not in opened()
+    os.close(here)
+    os.close(there)
+
+
+def test_threads_are_told_apart(live: LiveLayers, tmp_path: Path) -> None:
+    live.targets.add(os.getpid())
+    calls, threads = 200, 4
+
+    def cut(number: int) -> None:
+        path = tmp_path / str(number)
+        path.write_bytes(bytes(4096))
+        for length in range(calls):
+            os.truncate(path, 1000 * number + length)
+
+    workers = [threading.Thread(target=cut, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    batch = live.batch(CUT.kind)
+    for number, worker in enumerate(workers):
+        mine = batch["tid"] == worker.native_id
+        assert batch["length"][mine].tolist() == [1000 * number + length for length in range(calls)]
+    assert len(batch) == calls * threads
+    order = np.argsort(batch["begin_ns"])
+    assert len(order) == len(np.unique(batch["begin_ns"] * np.uint64(8) + batch["tid"] % 8))
+
+
+def test_a_function_that_is_not_there(way: str) -> None:
+    resolved = CUT.resolve(System.here().symbols)
+    assert isinstance(resolved, ResolvedFunctions)
+    program = function_programs(resolved)[0].begin
+    with BpfObject(_EMPTY) as compiled, pytest.raises(FencepathError, match="no_function_of_this_name"):
+        attach_function(program, "no_function_of_this_name", "", lambda _, *how: compiled.load("empty", *how))
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "works"), [(("bpf", "perfmon"), True), (("bpf",), False), (("perfmon",), False)]
+)
+def test_what_it_needs_of_root_s_powers(way: str, capabilities: Sequence[str], works: bool) -> None:
+    """As SECURITY.md says: CAP_BPF and CAP_PERFMON, for functions of the kernel itself by either way."""
+    held = "".join(f",+{name}" for name in capabilities)
+    script = "from fencepath._bpf.functions import functions_refused; print(functions_refused() or 'works')"
+    words = ["setpriv", f"--inh-caps=-all{held}", f"--bounding-set=-all{held}", sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout == "works\n") == works, done.stdout

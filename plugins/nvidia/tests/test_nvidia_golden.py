@@ -49,6 +49,15 @@ def test_every_blocking_wait_has_its_chain_from_the_interrupt(analysis: Analysis
     assert edges(analysis, "nvidia.wait_helper", BLOCKING) == {BOUNDED: WAITS}
 
 
+def test_the_report_says_what_the_layer_never_sees(analysis: Analysis) -> None:
+    """Layers without events have nothing to say."""
+    layers = analysis.report().recording["layers"]
+    assert any("launches" in limit for limit in layers["nvidia"]["limits"])
+    assert [name for name in layers if layers[name]["limits"]] == ["nvidia"]
+    without = Analysis(analysis.recording, without=["nvidia"]).report().recording["layers"]
+    assert [name for name in without if without[name]["limits"]] == []
+
+
 def test_a_wait_that_spins_has_none(analysis: Analysis) -> None:
     assert within(analysis, "cuda.event.synchronize", SPINNING) == SPINS
     assert not edges(analysis, "nvidia.wait_helper", SPINNING)

@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fencepath.events import Batch, Column, Event, columns_of, kind_of
+from fencepath.kernel_functions import decode_functions
 from fencepath.records import Flags, Records
 from fencepath.syscalls import decode_syscalls
 from fencepath_nvidia.events import EVENTS
+from fencepath_nvidia.functions import FUNCTION_RECORDS
 from fencepath_nvidia.kinds import (
     ALLOC,
     CONTROL,
+    DRIVER_MMAP,
     IOCTL,
     LOG,
     MEMORY_ALLOC,
@@ -23,6 +26,7 @@ from fencepath_nvidia.kinds import (
     POLL,
     RECORDED_CALLS,
     UVM_CALL,
+    UVM_MIGRATION,
     VERSION,
 )
 from fencepath_nvidia.requests import OTHER
@@ -41,6 +45,8 @@ _OPTIONAL = ("rm_status", "device_id", "engine")
 _ERRNO = -4095
 # NV_PROCESSOR_UUID_CPU_DEFAULT: kernel-open/nvidia-uvm/nvCpuUuid.c of NVIDIA/open-gpu-kernel-modules, 515.43.04 to 595.45.04
 _CPU = uuid.UUID("73772a14-2c41-4750-a27b-d4d74e0f5ea6").bytes[::-1]
+_FUNCTIONS = frozenset(record.kind for record in FUNCTION_RECORDS)
+_PAGE_BYTES = 4096
 _SECOND_NS = 1_000_000_000
 _MILLISECOND_NS = 1_000_000
 
@@ -59,11 +65,26 @@ class NvidiaDecoder:
         """Decode; text that is not UTF-8 is shown with replacement characters."""
         if kind in RECORDED_CALLS:
             return _Calls(kind, records, self._functions.get(kind, ())).batch()
+        if kind in _FUNCTIONS:
+            return _function(decode_functions(kind, records, self._functions.get(kind, ())))
         batch = Batch.from_records(kind, records)
         columns = batch.columns
         for name in ("dev", "message") if kind != LOG else ("text",):
             columns[name] = _texts(columns[name], _decoded)
         return batch
+
+
+def _function(batch: Batch) -> Batch:
+    columns = batch.columns
+    if batch.kind == DRIVER_MMAP:
+        columns["length_bytes"] = columns.pop("end_address") - columns["address"]
+        columns["offset"] = columns.pop("page_offset") * np.uint64(_PAGE_BYTES)
+    elif batch.kind == UVM_MIGRATION:
+        # uvm_va_block_region_t: the first page and the one behind the last, 16 bits each
+        region = columns.pop("region")
+        columns["first_page"] = region & np.uint32(0xFFFF)
+        columns["pages"] = np.maximum(region >> np.uint32(16), columns["first_page"]) - columns["first_page"]
+    return batch
 
 
 class _Calls:

@@ -7,10 +7,15 @@ __all__ = [
     "ALLOC",
     "CLOSE",
     "CONTROL",
+    "DRIVER_FAULT",
+    "DRIVER_IOCTL",
+    "DRIVER_MMAP",
     "DUP",
     "ERROR",
     "FREE",
     "IOCTL",
+    "ISR",
+    "ISR_THREAD",
     "LOG",
     "MAP",
     "MEMORY_ALLOC",
@@ -22,7 +27,9 @@ __all__ = [
     "SXID",
     "UNMAP",
     "UVM_CALL",
+    "UVM_MIGRATION",
     "UVM_RANGE",
+    "UVM_SERVICE",
     "VERSION",
     "XID",
 ]
@@ -33,6 +40,9 @@ VERSION, IOCTL = "nvidia.version", "nvidia.ioctl"
 UVM_RANGE, UVM_CALL = "nvidia.uvm.range", "nvidia.uvm.call"
 MMAP, MUNMAP, CLOSE, POLL = "nvidia.mmap", "nvidia.munmap", "nvidia.close", "nvidia.poll"
 XID, SXID, LOG, ERROR = "nvidia.xid", "nvidia.sxid", "nvidia.log", "nvidia.error"
+ISR, ISR_THREAD = "nvidia.isr", "nvidia.isr_thread"
+DRIVER_IOCTL, DRIVER_MMAP, DRIVER_FAULT = "nvidia.driver.ioctl", "nvidia.driver.mmap", "nvidia.driver.fault"
+UVM_SERVICE, UVM_MIGRATION = "nvidia.uvm.service", "nvidia.uvm.migration"
 
 RECORDED_CALLS = (
     ALLOC,

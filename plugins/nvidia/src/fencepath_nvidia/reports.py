@@ -8,16 +8,39 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
+from fencepath.events import Batch
 from fencepath.joins import View
 from fencepath.plugin import AttributeValue, TableRule
 from fencepath.requests import Request
-from fencepath_nvidia.kinds import ERROR, MMAP, MUNMAP, POLL, RECORDED_CALLS, VERSION
+from fencepath_nvidia.kinds import (
+    DRIVER_FAULT,
+    ERROR,
+    ISR,
+    ISR_THREAD,
+    MMAP,
+    MUNMAP,
+    POLL,
+    RECORDED_CALLS,
+    UVM_MIGRATION,
+    UVM_SERVICE,
+    VERSION,
+)
 from fencepath_nvidia.memory import Account, Change, balances, changes
-from fencepath_nvidia.rules import IRQ_NAME, in_interrupts, users, wake_ups
+from fencepath_nvidia.rules import IRQ_NAME, first_halves, in_halves, in_interrupts, users, wake_ups
 from fencepath_nvidia.xids import describe
 
-__all__ = ["TABLES", "CallsTable", "ErrorsTable", "GrowthTable", "InterruptsTable", "MemoryTable"]
+__all__ = [
+    "TABLES",
+    "CallsTable",
+    "ErrorsTable",
+    "GrowthTable",
+    "HalvesTable",
+    "InterruptsTable",
+    "MemoryTable",
+    "PagesTable",
+]
 
 Rows = Sequence[Mapping[str, AttributeValue | None]]
 
@@ -142,13 +165,19 @@ class InterruptsTable:
         """One row a vector, the most frequent first. A vector serves everybody who uses the GPU."""
         del requests
         irqs, wakings, polls = view.batch("host.irq"), view.batch("host.waking"), view.batch(POLL)
+        halves = view.batch(ISR_THREAD)
         if not len(irqs):
             return []
         mine = irqs.take(np.flatnonzero(irqs["name"] == IRQ_NAME))
         ended = wake_ups(polls, wakings)
         ended = ended[(ended >= 0) & (polls["status"] > 0)]
-        handlers = in_interrupts(wakings.take(ended), mine) if len(ended) else np.empty(0, np.int64)
-        polls_of = Counter(mine["irq"][handlers[handlers >= 0]].tolist())
+        polls_of: Counter[int] = Counter()
+        if len(ended):
+            woken = wakings.take(ended)
+            handlers, threads = in_interrupts(woken, mine), in_halves(woken, halves)
+            polls_of.update(mine["irq"][handlers[handlers >= 0]].tolist())
+            if len(halves):
+                polls_of.update(halves["irq"][threads[threads >= 0]].tolist())
         counts = Counter(mine["irq"].tolist())
         gpus = {vector: fact["bdf"] for fact in view.facts("nvidia.gpu") for vector in fact["vectors"]}
         return [
@@ -163,4 +192,87 @@ class InterruptsTable:
         ]
 
 
-TABLES: Sequence[TableRule] = (MemoryTable(), GrowthTable(), ErrorsTable(), InterruptsTable(), CallsTable())
+class HalvesTable:
+    """How long the driver's interrupts took; implements :class:`fencepath.plugin.TableRule`."""
+
+    name = "interrupt_halves"
+    title = (
+        "interrupts of the driver, of anybody's work: time in the handler, until its thread began, and in the thread"
+    )
+
+    def rows(self, view: View, requests: Sequence[Request]) -> Rows:
+        """One row a vector. Where a handler did it all there is no thread."""
+        del requests
+        isrs, halves = view.batch(ISR), view.batch(ISR_THREAD)
+        if not len(isrs) and not len(halves):
+            return []
+        firsts = first_halves(halves, isrs)
+        vectors = sorted({*isrs["irq"].tolist(), *halves["irq"].tolist()} if len(halves) else {*isrs["irq"].tolist()})
+        gpus = {vector: fact["bdf"] for fact in view.facts("nvidia.gpu") for vector in fact["vectors"]}
+        rows: list[Mapping[str, AttributeValue | None]] = []
+        for vector in vectors:
+            handler = _lengths(isrs.take(isrs["irq"] == vector)) if len(isrs) else np.empty(0, np.int64)
+            thread = np.flatnonzero(halves["irq"] == vector) if len(halves) else np.empty(0, np.int64)
+            known = thread[firsts[thread] >= 0]
+            gap = (
+                halves["begin_ns"][known].astype(np.int64) - isrs["time_ns"][firsts[known]].astype(np.int64)
+                if len(known)
+                else np.empty(0, np.int64)
+            )
+            row: dict[str, AttributeValue | None] = {"vector": vector, "gpu": gpus.get(vector, "")}
+            in_thread = _lengths(halves.take(thread)) if len(thread) else np.empty(0, np.int64)
+            for name, found in (("handler", handler), ("until_thread", gap), ("thread", in_thread)):
+                row[f"{name}_count"] = len(found)
+                row[f"{name}_median_ns"] = int(np.median(found)) if len(found) else None
+                row[f"{name}_longest_ns"] = int(found.max()) if len(found) else None
+            rows.append(row)
+        return rows
+
+
+class PagesTable:
+    """Page faults and migrations; implements :class:`fencepath.plugin.TableRule`."""
+
+    name = "pages"
+    title = "page faults that the driver served and pages that it moved, by function and process"
+
+    def rows(self, view: View, requests: Sequence[Request]) -> Rows:
+        """One row a function, process and destination, the longest in sum first. Threads of the kernel work for anybody."""
+        del requests
+        rows: list[dict[str, AttributeValue | None]] = []
+        for kind in (DRIVER_FAULT, UVM_SERVICE, UVM_MIGRATION):
+            batch = view.batch(kind)
+            if not len(batch):
+                continue
+            targets = batch["destination"] if kind == UVM_MIGRATION else np.full(len(batch), -1, np.int64)
+            keys = np.stack([batch["label"].astype(np.int64), batch["tgid"].astype(np.int64), targets.astype(np.int64)])
+            for label, tgid, target in np.unique(keys, axis=1).T.tolist():
+                mine = batch.take(np.all(np.array([label, tgid, target]) == keys.T, axis=1))
+                took = _lengths(mine)
+                rows.append(
+                    {
+                        "function": batch.labels[label] if 0 <= label < len(batch.labels) else "",
+                        "pid": tgid,
+                        "destination": target if target >= 0 else None,
+                        "count": len(mine),
+                        "pages": int(mine["pages"].sum()) if kind == UVM_MIGRATION else None,
+                        "total_ns": int(took.sum()),
+                        "longest_ns": int(took.max()),
+                    }
+                )
+        return sorted(rows, key=lambda row: -int(row["total_ns"] or 0))
+
+
+def _lengths(batch: Batch) -> npt.NDArray[np.int64]:
+    took: npt.NDArray[np.int64] = batch["time_ns"].astype(np.int64) - batch["begin_ns"].astype(np.int64)
+    return took
+
+
+TABLES: Sequence[TableRule] = (
+    MemoryTable(),
+    GrowthTable(),
+    ErrorsTable(),
+    InterruptsTable(),
+    HalvesTable(),
+    PagesTable(),
+    CallsTable(),
+)

@@ -14,9 +14,24 @@ import numpy.typing as npt
 
 from fencepath.events import Batch, Category, Column
 from fencepath.joins import Confidence, EdgeBatch, GraphRule, JoinRule, Order, Pick, Relation, Select, View
-from fencepath_nvidia.kinds import MEMORY_ALLOC, POLL, RECORDED_CALLS
+from fencepath_nvidia.kinds import ISR, ISR_THREAD, MEMORY_ALLOC, POLL, RECORDED_CALLS
 
-__all__ = ["IRQ_NAME", "RULES", "WAIT_CALLS", "HelperWaits", "WaitCalls", "WaitReturns", "WakeUps", "users", "wake_ups"]
+__all__ = [
+    "IRQ_NAME",
+    "RULES",
+    "WAIT_CALLS",
+    "HalfWakes",
+    "Halves",
+    "HelperWaits",
+    "WaitCalls",
+    "WaitReturns",
+    "WakeUps",
+    "first_halves",
+    "in_halves",
+    "in_interrupts",
+    "users",
+    "wake_ups",
+]
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,6 +49,8 @@ IRQ_NAME = "nvidia"
 
 _WAKING, _IRQ = "host.waking", "host.irq"
 _REQUIRES = f"{WAIT_CALLS[0]}>=1"
+_THREAD_DOES_THE_REST = 2
+"""IRQ_WAKE_THREAD: include/linux/irqreturn.h"""
 
 
 def users(view: View) -> int:
@@ -63,6 +80,39 @@ def in_interrupts(wakings: Batch, irqs: Batch) -> Ints:
     return np.where(inside, rows, -1)
 
 
+def in_halves(wakings: Batch, halves: Batch) -> Ints:
+    """For each wake-up the row of the second half of an interrupt that made it, -1 if none did."""
+    if not len(wakings) or not len(halves):
+        return np.full(len(wakings), -1, np.int64)
+    order, first = _by_key(halves["tid"], halves["begin_ns"], wakings["tid"], wakings["time_ns"])
+    rows = np.where(first >= 0, order[first], -1)
+    inside = (rows >= 0) & (halves["tid"][rows] == wakings["tid"]) & (halves["time_ns"][rows] >= wakings["time_ns"])
+    return np.where(inside & (wakings["interrupt_cpu"] < 0), rows, -1)
+
+
+def first_halves(halves: Batch, isrs: Batch) -> Ints:
+    """For each second half of an interrupt the row of the first half that left it the rest, -1 if that was not seen.
+
+    Of the same GPU and vector, the last that ended before; a half that begins while the thread still serves an earlier one is
+    served by it, or by the next run of the thread.
+    """
+    asking = np.flatnonzero(isrs["result"] == _THREAD_DOES_THE_REST) if len(isrs) else np.empty(0, np.int64)
+    if not len(halves) or not len(asking):
+        return np.full(len(halves), -1, np.int64)
+    keys = np.concatenate([_pairs(isrs.take(asking)), _pairs(halves)])
+    number = np.unique(keys, return_inverse=True)[1]
+    mine, theirs = number[: len(asking)], number[len(asking) :]
+    order, last = _by_key(mine, isrs["time_ns"][asking], theirs, halves["begin_ns"])
+    row = order[np.maximum(last, 0)]
+    return np.where((last >= 0) & (mine[row] == theirs), asking[row], -1)
+
+
+def _pairs(batch: Batch) -> npt.NDArray[np.void]:
+    pairs = np.empty(len(batch), np.dtype([("gpu", "u8"), ("irq", "i4")]))
+    pairs["gpu"], pairs["irq"] = batch["gpu"], batch["irq"]
+    return pairs
+
+
 def _by_key(key: Column, time: Column, wanted_key: Column, wanted_time: Column) -> tuple[Ints, Ints]:
     """An order by key and time, and for each wanted the place in it of the last that is no later; -1 if there is none."""
     key, time, wanted_key, wanted_time = (column.astype(np.int64) for column in (key, time, wanted_key, wanted_time))
@@ -78,8 +128,9 @@ def _by_key(key: Column, time: Column, wanted_key: Column, wanted_time: Column) 
 class WakeUps:
     """A wake-up ends the poll. Implements :class:`fencepath.joins.GraphRule`.
 
-    Exact if an interrupt of the driver made the wake-up and one recorded process alone used the driver; inferred if several
-    did, since it may have been another's work; bounded if a thread made it, such as the driver's half of an interrupt.
+    Exact if an interrupt of the driver made the wake-up, in its first half or, where that is recorded, its second, and one recorded
+    process alone used the driver; inferred if several did, since it may have been another's work; bounded if a thread made it of which
+    is not known what it did.
     """
 
     name = "nvidia.wake"
@@ -92,7 +143,8 @@ class WakeUps:
         named = np.flatnonzero(irqs["name"] == IRQ_NAME) if len(irqs) else np.empty(0, np.int64)
         rows = wake_ups(polls, wakings)
         matched = np.flatnonzero((rows >= 0) & (polls["status"] > 0))
-        by_driver = in_interrupts(wakings.take(rows[matched]), irqs.take(named)) >= 0
+        woken = wakings.take(rows[matched])
+        by_driver = (in_interrupts(woken, irqs.take(named)) >= 0) | (in_halves(woken, view.batch(ISR_THREAD)) >= 0)
         several = users(view) > 1
         unmatched = int((polls["status"] > 0).sum()) - len(matched)
         sure = Confidence.INFERRED if several else Confidence.EXACT
@@ -111,6 +163,49 @@ def _edges(view: View, rows: Ints, polls: Ints, confidence: Confidence, unmatche
         gap=Category.DEVICE_WAIT,
         unmatched=unmatched,
     )
+
+
+class Halves:
+    """The first half of an interrupt leaves the rest to a thread. Implements :class:`fencepath.joins.GraphRule`."""
+
+    name = "nvidia.isr_half"
+    requires = (f"{ISR}>=1",)
+
+    def apply(self, view: View) -> list[EdgeBatch]:
+        """Return the edges; second halves whose first was not seen are counted as unmatched."""
+        rows = first_halves(view.batch(ISR_THREAD), view.batch(ISR))
+        found = np.flatnonzero(rows >= 0)
+        return [
+            EdgeBatch(
+                cause=view.activities(ISR)[rows[found]],
+                effect=view.activities(ISR_THREAD)[found],
+                order=Order.FINISH_START,
+                confidence=Confidence.EXACT,
+                gap=Category.INTERRUPT,
+                unmatched=len(rows) - len(found),
+            )
+        ]
+
+
+class HalfWakes:
+    """The second half of an interrupt wakes a thread. Implements :class:`fencepath.joins.GraphRule`."""
+
+    name = "nvidia.half_wake"
+    requires = (f"{_WAKING}>=1", f"{ISR_THREAD}>=1")
+
+    def apply(self, view: View) -> list[EdgeBatch]:
+        """Return the edges; wake-ups by others have none and are not counted."""
+        rows = in_halves(view.batch(_WAKING), view.batch(ISR_THREAD))
+        found = np.flatnonzero(rows >= 0)
+        return [
+            EdgeBatch(
+                cause=view.activities(ISR_THREAD)[rows[found]],
+                effect=view.activities(_WAKING)[found],
+                order=Order.START_START,
+                confidence=Confidence.EXACT,
+                gap=Category.INTERRUPT,
+            )
+        ]
 
 
 class WaitCalls:
@@ -220,6 +315,8 @@ class HelperWaits:
 
 RULES: Sequence[JoinRule | GraphRule] = (
     WaitCalls(),
+    Halves(),
+    HalfWakes(),
     WakeUps(),
     WaitReturns(),
     HelperWaits(),

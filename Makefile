@@ -7,7 +7,7 @@ PYTHON ?= python3
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-kernel test-bcc lint types docs bench packages clean
+.PHONY: help setup demo test test-kernel test-nvidia test-bcc lint types docs bench packages clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,10 @@ test: setup ## everything: unit, live BPF, conformance, packaging, linters, type
 test-kernel: setup ## boot Debian's kernels in qemu and run the live suite in each (10 minutes)
 	@tools/install-kernel-packages.sh
 	@$(BIN)/python -m tests.kernel.run
+
+test-nvidia: setup ## the same kernels with a stand-in for NVIDIA's driver: the layer, and the suite of the real GPU (9 minutes)
+	@tools/install-kernel-packages.sh
+	@$(BIN)/python -m tests.kernel.run --nvidia
 
 test-bcc: setup ## compile and load every BPF program with Debian 13's BCC, in a chroot (3 minutes)
 	@tools/test-newer-bcc.sh $(BIN)/python

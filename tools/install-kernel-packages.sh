@@ -14,6 +14,7 @@ need zstd zstd
 need xz-utils xz
 need gcc-12 gcc-12
 need make make
+need dwarves pahole
 [ ${#missing[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
     echo "test-kernel needs, and this user cannot install: ${missing[*]}" >&2

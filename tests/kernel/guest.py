@@ -50,5 +50,5 @@ _OUTCOMES: Sequence[str] = ("passed", "skipped", "failed")
 
 
 def _names(item: pytest.Item) -> set[str]:
-    """Return the test's names in the list: with and without its parameters."""
-    return {item.nodeid, item.nodeid.partition("[")[0]}
+    """Return the test's names in the list: with and without its parameters, and its file's."""
+    return {item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]}

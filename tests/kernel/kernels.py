@@ -25,6 +25,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         required: whether the run fails if this one does.
         events: names that its GPU scheduler's events must turn out to have (renamed in 6.17).
         uprobes: how uprobes must turn out to be attached (uprobe_multi links came with 6.6).
+        functions: how functions of the stand-in for NVIDIA's driver must turn out to be probed: for fentry it is built with BTF.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
     events: Literal["old", "new"]
     uprobes: Literal["perf", "multi"]
+    functions: Literal["kprobe", "fentry"]
 
 
 KERNELS = (
@@ -43,6 +45,7 @@ KERNELS = (
         required=True,
         events="old",
         uprobes="perf",
+        functions="kprobe",
     ),
     Kernel(
         name="6.12",
@@ -51,6 +54,7 @@ KERNELS = (
         required=True,
         events="old",
         uprobes="multi",
+        functions="fentry",
     ),
     # Its version changes, and with it what the mock driver must be built for: a failure there must not hold up a change here.
     Kernel(
@@ -60,6 +64,7 @@ KERNELS = (
         required=False,
         events="new",
         uprobes="multi",
+        functions="fentry",
     ),
 )
 
@@ -82,7 +87,7 @@ def unpack(kernel: Kernel, folder: Path) -> str:
     """
     if not (folder / "kver").exists():
         _tool("fetch-kernel.sh", kernel.suite, str(folder), kernel.package)
-    _tool("build-module.sh", str(folder))
+    _tool("build-module.sh", str(folder), *(["btf"] if kernel.functions == "fentry" else []))
     return (folder / "kver").read_text().strip()
 
 

@@ -29,11 +29,16 @@ __all__ = [
     "DELAY_NS",
     "EARLY",
     "GARBAGE",
+    "HALVES",
     "LINES",
     "MIB",
+    "MOVED",
+    "MOVED_TO",
     "NO_MEMORY",
     "PAIRED",
     "REUSED",
+    "SERVICES",
+    "TOUCHED",
     "UNKNOWN_CLASS",
     "WAITS",
     "Did",
@@ -49,6 +54,12 @@ MAPPED, MAPPED_UVM = (1, 2, 3, 5, 7), (11, 13)
 """Pages of each mapping."""
 WAITS, EARLY, PAIRED, AGAIN = 53, 11, 29, 7
 """Waits that an interrupt ends, that find an event, of each of two processes, of the process after the driver was loaded anew."""
+HALVES = 17
+"""Waits that the thread of an interrupt ends."""
+TOUCHED = (3, 5)
+"""Pages that are touched, of the GPU's file and of nvidia-uvm's."""
+SERVICES, MOVED, MOVED_TO = 5, 24, 3
+"""Times that a thread of the kernel serves page faults of the GPU; pages that it moves each time, and where to."""
 REUSED = 13
 BURST = 10_007
 DELAY_NS = 5_000_000
@@ -111,6 +122,7 @@ class Did(msgspec.Struct):
         polls: calls of poll on the driver's files.
         closes: calls of close on them.
         mapped_bytes: mappings that were made and given up, in order.
+        touched: of the last of these, where they began.
     """
 
     pid: int
@@ -118,6 +130,7 @@ class Did(msgspec.Struct):
     polls: int = 0
     closes: int = 0
     mapped_bytes: list[int] = []
+    touched: list[int] = []
 
     def during(self, name: str, act: Callable[[], None]) -> None:
         """Do something and note when."""
@@ -240,6 +253,22 @@ def find_at_once(fd: int, did: Did) -> None:
     did.polls += EARLY + 1
 
 
+def touch(fds: tuple[int, ...], did: Did) -> None:
+    """Mappings whose pages are brought one by one."""
+    for fd, pages in zip(fds, TOUCHED, strict=True):
+        did.touched.append(standin.touch(fd, pages * PAGE))
+        did.mapped_bytes.append(pages * PAGE)
+
+
+def wait_for_threads(fd: int, did: Did) -> None:
+    """Waits that the second half of an interrupt ends."""
+    standin.THREADED.write_text("1")
+    try:
+        wait(fd, HALVES, did)
+    finally:
+        standin.THREADED.write_text("0")
+
+
 def burst(fd: int) -> None:
     """Commands as fast as they go."""
     buffer = bytearray(struct.pack("<IIIIQII", 1, 2, 0x20800300, 0, 0, 0, 0))
@@ -267,7 +296,10 @@ def alone(folder: Path) -> None:
         lengths = [count * PAGE for count in pages]
         standin.mapping(fd, lengths)
         did.mapped_bytes += lengths
+    did.during("touched", lambda: touch((gpu, uvm), did))
+    did.during("served", lambda: standin.serve_pages(ctl, SERVICES, MOVED, MOVED_TO))
     did.during("blocking", lambda: wait(gpu, WAITS, did))
+    did.during("halves", lambda: wait_for_threads(gpu, did))
     did.during("early", lambda: find_at_once(gpu, did))
     did.during("faults", lambda: faults(ctl))
     did.during("errors", lambda: fail(device))

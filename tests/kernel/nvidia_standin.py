@@ -21,7 +21,9 @@ __all__ = [
     "CTL",
     "GPU",
     "NEVER",
+    "PAGES",
     "RAISE",
+    "THREADED",
     "TRUTH",
     "UVM",
     "UVM_DEVICE",
@@ -38,6 +40,8 @@ __all__ = [
     "refused",
     "remove",
     "request",
+    "serve_pages",
+    "touch",
     "truth",
     "work",
 ]
@@ -49,8 +53,10 @@ RAISE = Path("/sys/kernel/debug/nvidia_xid/raise")
 CTL, GPU, UVM_DEVICE = "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"
 UVM = 1000
 """Stands for nvidia-uvm in the account, where others have their minor."""
-WORK, NEVER, UNKNOWN = 0xF00D0001, 0xF00D0002, 0xF00DFFFF
-"""Commands that only the stand-in has: work that ends by an interrupt, a call that does not return, one it refuses."""
+WORK, NEVER, PAGES, UNKNOWN = 0xF00D0001, 0xF00D0002, 0xF00D0003, 0xF00DFFFF
+"""Commands that only the stand-in has: work that ends by an interrupt, a call that does not return, page faults of the GPU, one it refuses."""
+THREADED = Path("/sys/module/nvidia/parameters/threaded")
+"""Whether the thread of the interrupt ends waits: ``1`` or ``0``."""
 
 CLIENT, DEVICE = 0xC1D00007, 0xDE01
 _MAJOR = 195
@@ -64,7 +70,8 @@ class Row(NamedTuple):
     """A line of the account.
 
     Attributes:
-        what: ``ioctl``, ``open``, ``release``, ``mmap``, ``wait``, ``interrupt`` or ``dropped``.
+        what: ``ioctl``, ``open``, ``release``, ``mmap``, ``fault``, ``service``, ``migration``, ``wait``, ``interrupt``, ``half`` or
+            ``dropped``.
         values: its numbers by name.
     """
 
@@ -160,6 +167,11 @@ def work(fd: int, delay_ns: int, *, at_poll: bool) -> None:
     assert control(fd, WORK, struct.pack("<QQ", delay_ns, at_poll)) == 0
 
 
+def serve_pages(fd: int, services: int, pages: int, destination: int) -> None:
+    """Have a thread of the kernel serve page faults of the GPU, with a migration of so many pages each."""
+    assert control(fd, PAGES, struct.pack("<III", services, pages, destination)) == 0
+
+
 def poll(fd: int, timeout_ms: int | None = 20_000) -> int:
     """Wait for the end of work as CUDA's blocking waits do; return how many files are ready."""
     waiter = select.poll()
@@ -173,3 +185,13 @@ def mapping(fd: int, lengths_bytes: Sequence[int]) -> None:
         at = _libc.mmap(None, length, 3, 1, fd, 0)
         assert at != ctypes.c_void_p(-1).value
         assert _libc.munmap(at, length) == 0
+
+
+def touch(fd: int, length_bytes: int) -> int:
+    """Map a file, read each page of it, give it up again, and return where it was."""
+    at = _libc.mmap(None, length_bytes, 3, 1, fd, 0)
+    assert at != ctypes.c_void_p(-1).value
+    for page in range(at, at + length_bytes, 4096):
+        assert ctypes.c_uint8.from_address(page).value == 0
+    assert _libc.munmap(at, length_bytes) == 0
+    return int(at)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boots Debian's kernels in qemu, one for each CPU at a time, and runs the live suite in each: ``make test-kernel``."""
+"""Boots Debian's kernels in qemu, one for each CPU at a time, and runs the live suite in each: ``make test-kernel``, ``make test-nvidia``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from tests.kernel.kernels import KERNELS, SCRIPTS, Kernel, KernelError, cache_folder, unpack
 from tests.kernel.results import JUNIT, Outcome, clear, complaint, last_test
-from tests.kernel.selection import FILES, FILES_OF_THE_NEWEST, ONCE
+from tests.kernel.selection import FILES, FILES_OF_THE_NEWEST, NVIDIA, NVIDIA_OF_THE_NEWEST, ONCE
 
 from fencepath._demo import find_demo
 
@@ -43,11 +43,15 @@ class Runner:
         cache: where unpacked kernels are.
         out: where results go, a folder for each kernel.
         tests: what pytest is told to run; none for what selection.py says.
+        nvidia: whether what it says is the suite of the stand-in for NVIDIA's driver.
         every: whether nothing is left out.
     """
 
-    def __init__(self, cache: Path, out: Path, tests: Sequence[str], *, every: bool = False) -> None:
-        self._every = every
+    def __init__(
+        self, cache: Path, out: Path, tests: Sequence[str], *, nvidia: bool = False, every: bool = False
+    ) -> None:
+        self._nvidia = nvidia
+        self._every = every or nvidia
         self._cache = cache
         self._out = out
         self._tests = tests
@@ -81,6 +85,7 @@ class Runner:
             "FENCEPATH_REQUIRE_BPF": "1",
             "FENCEPATH_VM_ALL": str(int(self._every)),
             "FENCEPATH_VM_EVENTS": kernel.events,
+            "FENCEPATH_VM_FUNCTIONS": kernel.functions,
             "FENCEPATH_VM_UPROBES": kernel.uprobes,
             "FENCEPATH_VM_MOCKGPU": str(folder / "mockgpu" / "mockgpu.ko"),
             "FENCEPATH_VM_NVIDIA": str(folder / "nvidia"),
@@ -90,7 +95,7 @@ class Runner:
             "PYTHONDONTWRITEBYTECODE": "",
             **_ONLY_OUR_PLUGINS,
         }
-        tests = self._tests or _files_of(kernel)
+        tests = self._tests or (_nvidia_files_of(kernel) if self._nvidia else _files_of(kernel))
         words = [*_pytest(), "-q", "--timeout", "100", f"--junitxml={MOUNTED / JUNIT}", *tests]
         command = shlex.join(["env", *(f"{name}={value}" for name, value in environ.items()), *words])
         boot: list[str | Path] = [SCRIPTS / "boot.sh", folder, results, command]
@@ -107,6 +112,10 @@ def _files_of(kernel: Kernel) -> Sequence[str]:
     if not kernel.required:
         return FILES_OF_THE_NEWEST
     return FILES if kernel is KERNELS[0] else [file for file in FILES if file not in ONCE]
+
+
+def _nvidia_files_of(kernel: Kernel) -> Sequence[str]:
+    return NVIDIA if kernel.required else NVIDIA_OF_THE_NEWEST
 
 
 def _pytest() -> list[str]:
@@ -150,11 +159,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="kernels at a time (%(default)s)")
     parser.add_argument("--total", type=int, default=600, help="seconds for all kernels (%(default)s)")
     parser.add_argument("--all", action="store_true", help="run what selection.py leaves out, too")
+    parser.add_argument("--nvidia", action="store_true", help="run the suite of the stand-in for NVIDIA's driver")
     parser.add_argument("tests", nargs="*", help="what pytest runs instead of the selection")
     asked = parser.parse_args(arguments)
     end = time.monotonic() + asked.total
-    _warm(asked.tests or FILES, every=asked.all)
-    runner = Runner(asked.cache, asked.out, asked.tests, every=asked.all)
+    _warm(asked.tests or (NVIDIA if asked.nvidia else FILES), every=asked.all or asked.nvidia)
+    runner = Runner(asked.cache, asked.out, asked.tests, nvidia=asked.nvidia, every=asked.all)
     wanted = [kernel for kernel in KERNELS if not asked.kernel or kernel.name in asked.kernel]
 
     def run(kernel: Kernel) -> Outcome:

@@ -23,11 +23,16 @@ from tests.kernel.nvidia_phases import (
     BURST,
     EARLY,
     GARBAGE,
+    HALVES,
     LINES,
     MIB,
+    MOVED,
+    MOVED_TO,
     NO_MEMORY,
     PAIRED,
     REUSED,
+    SERVICES,
+    TOUCHED,
     UNKNOWN_CLASS,
     WAITS,
     Did,
@@ -39,6 +44,7 @@ from tests.kernel.nvidia_standin import TRUTH, UVM, Row, truth
 from typer.testing import CliRunner
 
 from fencepath import Analysis, open_recording
+from fencepath._bpf.functions import FORCE_VARIABLE
 from fencepath.cli.application import app
 from fencepath.entities import NO_ENTITY
 from fencepath.events import Batch
@@ -47,14 +53,21 @@ from fencepath_nvidia.kinds import (
     ALLOC,
     CLOSE,
     CONTROL,
+    DRIVER_FAULT,
+    DRIVER_IOCTL,
+    DRIVER_MMAP,
     ERROR,
     IOCTL,
+    ISR,
+    ISR_THREAD,
     LOG,
     MEMORY_ALLOC,
     MMAP,
     MUNMAP,
     POLL,
     RECORDED_CALLS,
+    UVM_MIGRATION,
+    UVM_SERVICE,
     XID,
 )
 from fencepath_nvidia.rules import IRQ_NAME
@@ -64,6 +77,8 @@ pytestmark = [pytest.mark.kernel, pytest.mark.bpf, pytest.mark.timeout(200)]
 EXACT, BOUNDED, INFERRED = 0, 1, 2
 REQUEST = ("tgid", "place", "number", "control", "status", "rm_status")
 """What tells requests apart in the account."""
+MIGRATED = 512
+"""Pages of each request to migrate, all of them to the first GPU."""
 REQUESTS = tuple(kind for kind in RECORDED_CALLS if kind not in (MMAP, MUNMAP, CLOSE, POLL))
 
 
@@ -157,22 +172,28 @@ def driver() -> Iterator[str]:
     assert standin.remove("nvidia_xid")
 
 
-def recorded(what: str) -> Path:
-    """Record the phases; what was recorded stays with the results, to look at."""
+def recorded(what: str, functions: str) -> Path:
+    """Record the phases; what was recorded stays with the results, to look at.
+
+    Args:
+        what: the phases.
+        functions: how functions of the driver are to be probed.
+    """
     folder = Path(os.environ["FENCEPATH_VM_OUT"], "nvidia", what)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     options = ["-o", str(folder / f"{what}.fencepath"), "--layers", "nvidia,host", "--detail", "launch", "--as-root"]
     command = [sys.executable, "-m", "tests.kernel.nvidia_phases", str(folder), what]
     # in this process: the guest would take 12 s to import it all once more
-    done = CliRunner().invoke(app, ["record", *options, "--", *command])
+    environ = {FORCE_VARIABLE: functions}
+    done = CliRunner().invoke(app, ["record", *options, "--", *command], env=environ)
     assert done.exit_code == 0, done.output
     return folder
 
 
 @pytest.fixture(scope="module")
 def alone(driver: str) -> Run:
-    folder = recorded("alone")
+    folder = recorded("alone", os.environ["FENCEPATH_VM_FUNCTIONS"])
     account = TRUTH.read_text()
     (folder / "alone.truth").write_text(account)
     return Run(folder, "alone", account)
@@ -181,7 +202,8 @@ def alone(driver: str) -> Run:
 @pytest.fixture(scope="module")
 def pair(alone: Run) -> Run:
     """After the other one: the stand-in is loaded anew in it."""
-    folder = recorded("pair")
+    # who probes a module by fentry holds it
+    folder = recorded("pair", "kprobe")
     (folder / "again.truth").write_text(TRUTH.read_text())
     return Run(folder, "pair", (folder / "pair.truth").read_text())
 
@@ -197,8 +219,10 @@ def test_nothing_is_lost_and_nothing_fails(alone: Run) -> None:
     assert alone.rows("dropped") == [{"count": 0}]
     assert alone.analysis.problems == ()
     assert [(row.kind, row.stage, row.count) for row in alone.analysis.recording.loss if row.count] == []
-    missing = alone.analysis.recording.manifest.layers["nvidia"].missing
-    assert [one.probe for one in missing] == ["errors of switches"]
+    layer = alone.analysis.recording.manifest.layers["nvidia"]
+    assert [one.probe for one in layer.missing] == ["errors of switches"]
+    by = {name.rpartition(" ")[2] for name in layer.attached if "()" in name}
+    assert by == {os.environ["FENCEPATH_VM_FUNCTIONS"]}
 
 
 def test_requests_are_those_that_the_stand_in_took(alone: Run) -> None:
@@ -224,7 +248,7 @@ def test_allocations_have_their_sizes_and_refusals_their_status(alone: Run) -> N
 def test_mappings_and_closes(alone: Run) -> None:
     (did,) = alone.did
     assert alone.batch(MMAP)["length_bytes"].tolist() == did.mapped_bytes
-    assert alone.counted("mmap", "number") == {(length,): 1 for length in did.mapped_bytes}
+    assert alone.counted("mmap", "number") == Counter((length,) for length in did.mapped_bytes)
     assert alone.batch(MUNMAP)["length_bytes"].tolist() == did.mapped_bytes
     assert alone.batch(MUNMAP)["address"].tolist() == alone.batch(MMAP)["address"].tolist()
     assert len(alone.batch(CLOSE)) == did.closes == sum(alone.counted("release", "place").values())
@@ -238,7 +262,9 @@ def test_every_blocking_wait_has_its_chain(driver: str, alone: Run) -> None:
     assert len(inside) == WAITS
     handler_of = {effect: cause for cause, effect, _ in alone.edges("host.irq_wake")}
     waits = sorted((row for row in alone.rows("wait")), key=lambda row: row["told_ns"])[:WAITS]
+    in_phase = {row for row in range(len(polls)) if polls["time_ns"][row] <= did.phases["blocking"].end_ns}
     wakes = sorted(alone.edges("nvidia.wake"), key=lambda edge: int(polls["time_ns"][edge[1][1]]))
+    wakes = [edge for edge in wakes if edge[1][1] in in_phase]
     assert [sure for _, _, sure in wakes] == [EXACT] * WAITS
     for (waking, (_, poll), _), truth_of_wait in zip(wakes, waits, strict=True):
         _, irq = handler_of[waking]
@@ -248,7 +274,7 @@ def test_every_blocking_wait_has_its_chain(driver: str, alone: Run) -> None:
         assert int(polls["begin_ns"][poll]) < truth_of_wait["raised_ns"] <= irq_ns < truth_of_wait["told_ns"]
         assert truth_of_wait["told_ns"] <= int(polls["time_ns"][poll])
     (row,) = alone.analysis.tables(())["nvidia"]["interrupts"].rows
-    assert (row["gpu"], row["polls_ended"], row["processes"]) == (driver, WAITS, 1)
+    assert (row["gpu"], row["polls_ended"], row["processes"]) == (driver, WAITS + HALVES, 1)
 
 
 def test_interrupts_are_as_many_as_were_raised(alone: Run) -> None:
@@ -264,8 +290,8 @@ def test_waits_that_find_an_event_have_no_wake_up(alone: Run) -> None:
     assert polls["status"].tolist() == [1] * EARLY + [0]
     assert polls["timeout_ns"].tolist()[-1] == 20_000_000
     all_polls = alone.batch(POLL)
-    woken = [row for _, (_, row), _ in alone.edges("nvidia.wake") if int(all_polls["begin_ns"][row]) >= phase.begin_ns]
-    assert woken == []
+    woken = {int(all_polls["begin_ns"][row]) for _, (_, row), _ in alone.edges("nvidia.wake")}
+    assert not woken.intersection(polls["begin_ns"].tolist())
 
 
 def test_requests_that_cannot_be_read_are_flagged(alone: Run) -> None:
@@ -343,3 +369,103 @@ def test_a_driver_that_is_loaded_anew_is_recorded(pair: Run) -> None:
     assert of(pair.requests(), {last.pid}) == again
     assert UVM in {key[1] for key in again}
     assert pair.wakes({last.pid}) == {BOUNDED: AGAIN}
+
+
+def test_the_first_half_of_each_interrupt_is_seen_once(alone: Run) -> None:
+    """The handler of MSI-X calls the other one; both are probed. A kprobe is not run where it comes in the middle of another one."""
+    isrs, account = alone.batch(ISR), sorted(alone.rows("interrupt"), key=lambda one: one["end_ns"])
+    if os.environ["FENCEPATH_VM_FUNCTIONS"] == "kprobe":
+        # the interrupts of these come in the middle of the request that asks for them
+        phase, before = alone.did[0].phases["early"], len(account)
+        inside = [np.any((isrs["begin_ns"] <= one["begin_ns"]) & (one["end_ns"] <= isrs["time_ns"])) for one in account]
+        account = [one for one, seen in zip(account, inside, strict=True) if seen or one["end_ns"] < phase.begin_ns]
+        assert before - len(account) < EARLY
+    assert len(isrs) == len(account) > WAITS
+    assert {isrs.labels[label] for label in isrs["label"].tolist()} == {"nvidia_isr_msix"}
+    for row, truth_of_it in enumerate(account):
+        assert isrs["irq"][row] == truth_of_it["irq"]
+        assert isrs["begin_ns"][row] <= truth_of_it["begin_ns"] <= truth_of_it["end_ns"] <= isrs["time_ns"][row]
+    assert len(np.unique(isrs["gpu"])) == 1
+    # no address of the kernel, whose highest bits are all set
+    assert not (isrs["gpu"] >> np.uint64(47) == 0x1FFFF).any()
+
+
+def test_every_wait_that_a_thread_ends_has_its_chain(driver: str, alone: Run) -> None:
+    """First half, second half, wake-up, poll: exact, one to one with the account."""
+    (did,) = alone.did
+    halves, polls = alone.batch(ISR_THREAD), alone.batch(POLL)
+    account = sorted(alone.rows("half"), key=lambda one: one["end_ns"])
+    assert len(halves) == len(account) == HALVES
+    for row, truth_of_it in zip(range(len(halves)), account, strict=True):
+        assert halves["begin_ns"][row] <= truth_of_it["begin_ns"] <= truth_of_it["end_ns"] <= halves["time_ns"][row]
+    isr_of = {effect: cause for cause, effect, _ in alone.edges("nvidia.isr_half")}
+    half_of = {effect: cause for cause, effect, _ in alone.edges("nvidia.half_wake")}
+    inside = alone.within(POLL, did.phases["halves"])
+    assert len(inside) == HALVES
+    begins = set(inside["begin_ns"].tolist())
+    wakes = [edge for edge in alone.edges("nvidia.wake") if int(polls["begin_ns"][edge[1][1]]) in begins]
+    assert [sure for _, _, sure in wakes] == [EXACT] * HALVES
+    seen = {isr_of[half_of[waking]] for waking, _, _ in wakes}
+    assert len(seen) == HALVES
+    isrs = alone.batch(ISR)
+    assert {int(isrs["result"][row]) for _, row in seen} == {2}
+    (told,) = alone.analysis.tables(())["nvidia"]["interrupt_halves"].rows
+    counts = (told["gpu"], told["handler_count"], told["until_thread_count"], told["thread_count"])
+    assert counts == (driver, len(isrs), HALVES, HALVES)
+
+
+def test_time_in_the_driver_lies_within_each_request(alone: Run) -> None:
+    """A function of the driver for each ioctl and mapping, of each file, within its system call and with its result."""
+    calls = alone.batch(DRIVER_IOCTL)
+    taken = alone.counted("ioctl", "place", "number", "status")
+    by_function = Counter(calls.labels[label] for label in calls["label"].tolist())
+    assert by_function == {
+        "nvidia_unlocked_ioctl": sum(count for (where, _, _), count in taken.items() if where != UVM),
+        "uvm_unlocked_ioctl_entry": sum(count for (where, _, _), count in taken.items() if where == UVM),
+    }
+    assert Counter((status,) for status in calls["result"].tolist()) == alone.counted("ioctl", "status")
+    outer = sorted(
+        (int(begin), int(end))
+        for kind in REQUESTS
+        if kind in alone.analysis.recording.kinds
+        for begin, end in zip(alone.batch(kind)["begin_ns"], alone.batch(kind)["time_ns"], strict=True)
+    )
+    inner = sorted(zip(calls["begin_ns"].tolist(), calls["time_ns"].tolist(), strict=True))
+    assert all(a <= c and d <= b for (a, b), (c, d) in zip(outer, inner, strict=True))
+    (did,) = alone.did
+    maps = alone.batch(DRIVER_MMAP)
+    assert maps["length_bytes"].tolist() == did.mapped_bytes
+    assert maps["address"].tolist() == alone.batch(MMAP)["address"].tolist()
+    assert maps["offset"].tolist() == alone.batch(MMAP)["offset"].tolist()
+
+
+def test_page_faults_of_threads_have_their_addresses(alone: Run) -> None:
+    (did,) = alone.did
+    faults = alone.batch(DRIVER_FAULT)
+    names = ("nvidia_fault", "uvm_vm_fault_entry")
+    expected = [
+        (name, at + 4096 * page, at)
+        for name, at, pages in zip(names, did.touched, TOUCHED, strict=True)
+        for page in range(pages)
+    ]
+    columns = ([faults.labels[label] for label in faults["label"].tolist()], faults["address"], faults["area"])
+    assert list(zip(columns[0], columns[1].tolist(), columns[2].tolist(), strict=True)) == expected
+    assert alone.counted("fault", "number") == {(address,): 1 for _, address, _ in expected}
+    assert set(faults["tgid"].tolist()) == {did.pid}
+
+
+def test_page_faults_of_the_gpu_and_migrations(alone: Run) -> None:
+    """Those by a thread of the kernel and those that a process asked for."""
+    (did,) = alone.did
+    served, moved = alone.batch(UVM_SERVICE), alone.batch(UVM_MIGRATION)
+    assert len(served) == SERVICES == sum(alone.counted("service", "place").values())
+    pages = Counter(zip(moved["destination"].tolist(), moved["pages"].tolist(), strict=True))
+    assert pages == alone.counted("migration", "place", "number")
+    assert pages[MOVED_TO, MOVED] == SERVICES
+    assert moved["first_page"].tolist() == moved["destination"].tolist()
+    asked = moved["tgid"] == did.pid
+    assert set(moved["destination"][asked].tolist()) == {1}
+    assert set(moved["pages"][asked].tolist()) == {MIGRATED}
+    assert set(moved["tgid"][~asked].tolist()) == set(served["tgid"].tolist())
+    rows = alone.analysis.tables(())["nvidia"]["pages"].rows
+    assert sum(int(row["count"] or 0) for row in rows) == len(alone.batch(DRIVER_FAULT)) + len(served) + len(moved)

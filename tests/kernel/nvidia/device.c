@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Devices, open files, mappings, polls and the interrupt of the stand-in. */
+/*
+ * Devices, open files, mappings, polls and the interrupt of the stand-in. What the kernel calls has the names and parameters
+ * that NVIDIA's modules give it, so that it is probed as they are.
+ */
 #include <linux/hrtimer.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
@@ -21,7 +24,7 @@
 #define EDU_ACKNOWLEDGE 0x64
 
 static bool threaded;
-module_param(threaded, bool, 0444);
+module_param(threaded, bool, 0644);
 MODULE_PARM_DESC(threaded, "end waits in the interrupt's thread");
 static int uvm_major;
 module_param(uvm_major, int, 0444);
@@ -73,7 +76,7 @@ static unsigned int end_work(u64 now_ns)
 	return ended;
 }
 
-static irqreturn_t interrupt(int irq, void *data)
+noinline irqreturn_t nvidia_isr(int irq, void *arg)
 {
 	u64 begin_ns = ktime_get_ns();
 
@@ -83,9 +86,17 @@ static irqreturn_t interrupt(int irq, void *data)
 	return threaded ? IRQ_WAKE_THREAD : IRQ_HANDLED;
 }
 
-static irqreturn_t interrupt_thread(int irq, void *data)
+noinline irqreturn_t nvidia_isr_msix(int irq, void *arg)
 {
-	end_work(ktime_get_ns());
+	return nvidia_isr(irq, arg);
+}
+
+noinline irqreturn_t nvidia_isr_msix_kthread_bh(int irq, void *data)
+{
+	u64 begin_ns = ktime_get_ns();
+
+	end_work(begin_ns);
+	truth_half(irq, begin_ns, ktime_get_ns());
 	return IRQ_HANDLED;
 }
 
@@ -152,9 +163,14 @@ static int close_file(struct inode *inode, struct file *file)
 	return 0;
 }
 
-static long ioctl_file(struct file *file, unsigned int command, unsigned long argument)
+noinline long nvidia_unlocked_ioctl(struct file *file, unsigned int cmd, unsigned long i_arg)
 {
-	return standin_request(file->private_data, command, argument);
+	return standin_request(file->private_data, cmd, i_arg);
+}
+
+noinline long uvm_unlocked_ioctl_entry(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	return standin_request(filp->private_data, cmd, arg);
 }
 
 /* Ready once for each work that ended. */
@@ -178,25 +194,64 @@ static __poll_t poll_file(struct file *file, poll_table *table)
 	return ready ? EPOLLIN | EPOLLPRI : 0;
 }
 
-static int mmap_file(struct file *file, struct vm_area_struct *area)
+/* Every page of every mapping is the same one. */
+static vm_fault_t bring(unsigned int place, struct vm_fault *vmf)
+{
+	truth_count("fault", place, vmf->address, 0, 0, 0);
+	get_page(page);
+	vmf->page = page;
+	return 0;
+}
+
+noinline vm_fault_t nvidia_fault(struct vm_fault *vmf)
+{
+	return bring(0, vmf);
+}
+
+noinline vm_fault_t uvm_vm_fault_entry(struct vm_fault *vmf)
+{
+	return bring(UVM, vmf);
+}
+
+static const struct vm_operations_struct rm_mapping = { .fault = nvidia_fault };
+static const struct vm_operations_struct uvm_mapping = { .fault = uvm_vm_fault_entry };
+
+static int map(struct file *file, struct vm_area_struct *area, const struct vm_operations_struct *operations)
 {
 	struct standin_file *f = file->private_data;
-	unsigned long bytes = area->vm_end - area->vm_start, at;
+	unsigned long bytes = area->vm_end - area->vm_start;
 	int ret = bytes > MAX_PAGES * PAGE_SIZE ? -EINVAL : 0;
 
-	for (at = area->vm_start; !ret && at < area->vm_end; at += PAGE_SIZE)
-		ret = vm_insert_page(area, at, page);
+	area->vm_ops = operations;
 	truth_count("mmap", f->place, bytes, 0, ret, 0);
 	return ret;
 }
 
-static const struct file_operations operations = {
+noinline int nvidia_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	return map(file, vma, &rm_mapping);
+}
+
+noinline int uvm_mmap_entry(struct file *filp, struct vm_area_struct *vma)
+{
+	return map(filp, vma, &uvm_mapping);
+}
+
+static const struct file_operations rm_operations = {
 	.owner = THIS_MODULE,
 	.open = open_file,
 	.release = close_file,
-	.unlocked_ioctl = ioctl_file,
+	.unlocked_ioctl = nvidia_unlocked_ioctl,
 	.poll = poll_file,
-	.mmap = mmap_file,
+	.mmap = nvidia_mmap,
+};
+
+static const struct file_operations uvm_operations = {
+	.owner = THIS_MODULE,
+	.open = open_file,
+	.release = close_file,
+	.unlocked_ioctl = uvm_unlocked_ioctl_entry,
+	.mmap = uvm_mmap_entry,
 };
 
 static int version_show(struct seq_file *m, void *v)
@@ -241,7 +296,8 @@ static int probe(struct pci_dev *dev, const struct pci_device_id *id)
 	ret = pci_alloc_irq_vectors(dev, 1, 1, PCI_IRQ_MSI);
 	if (ret < 0)
 		return ret;
-	ret = request_threaded_irq(pci_irq_vector(dev, 0), interrupt, interrupt_thread, 0, "nvidia", dev);
+	ret = request_threaded_irq(pci_irq_vector(dev, 0), nvidia_isr_msix, nvidia_isr_msix_kthread_bh, 0,
+				   "nvidia", dev);
 	if (ret) {
 		pci_free_irq_vectors(dev);
 		return ret;
@@ -265,11 +321,11 @@ static struct pci_driver driver = { .name = "nvidia", .id_table = ids, .probe = 
 
 static int register_devices(void)
 {
-	int ret = __register_chrdev(RM_MAJOR, 0, 256, "nvidia", &operations);
+	int ret = __register_chrdev(RM_MAJOR, 0, 256, "nvidia", &rm_operations);
 
 	if (ret < 0)
 		return ret;
-	ret = __register_chrdev(uvm_major, 0, 2, "nvidia-uvm", &operations);
+	ret = __register_chrdev(uvm_major, 0, 2, "nvidia-uvm", &uvm_operations);
 	if (ret < 0) {
 		__unregister_chrdev(RM_MAJOR, 0, 256, "nvidia");
 		return ret;

@@ -6,6 +6,9 @@
 #include "standin.h"
 
 #define XFER_CMD 211
+#define UVM_MIGRATE 51
+#define MIGRATE_TO 1
+#define MIGRATED_PAGES 512
 #define RM_FREE 0x29
 #define RM_CONTROL 0x2a
 #define RM_ALLOC 0x2b
@@ -63,6 +66,7 @@ static int alloc_status(const u8 *a)
 /* NV_ESC_RM_CONTROL: command at 8, parameters behind the pointer at 16. A negative errno or a status. */
 static int control_status(struct standin_file *f, const u8 *a)
 {
+	struct standin_pages pages;
 	struct standin_work work;
 
 	switch (get32(a, 8)) {
@@ -74,6 +78,10 @@ static int control_status(struct standin_file *f, const u8 *a)
 		if (copy_from_user(&work, (void __user *)get64(a, 16), sizeof(work)))
 			return -EFAULT;
 		return standin_work(f, &work);
+	case STANDIN_PAGES:
+		if (copy_from_user(&pages, (void __user *)get64(a, 16), sizeof(pages)))
+			return -EFAULT;
+		return standin_pages(&pages);
 	}
 	return NV_OK;
 }
@@ -126,6 +134,8 @@ static long answer_uvm(u32 command, u8 __user *at, s64 *said)
 		return -EINVAL;
 	if (put_user((u32)NV_OK, (u32 __user *)(at + layout->status)))
 		return -EFAULT;
+	if (command == UVM_MIGRATE)
+		standin_migrate(MIGRATE_TO, MIGRATED_PAGES);
 	*said = NV_OK;
 	return 0;
 }

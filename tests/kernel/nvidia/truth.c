@@ -20,6 +20,7 @@ struct count {
 };
 
 struct interrupt {
+	const char *what;
 	int irq;
 	unsigned int cpu, ended;
 	u64 begin_ns, end_ns;
@@ -72,12 +73,23 @@ struct wait_truth *truth_wait(void)
 	return found;
 }
 
-void truth_interrupt(int irq, u64 begin_ns, u64 end_ns, unsigned int ended)
+static void note(const char *what, int irq, u64 begin_ns, u64 end_ns, unsigned int ended)
 {
 	int n = atomic_inc_return(&interrupted) - 1;
 
 	if (n < MAX_INTERRUPTS)
-		interrupts[n] = (struct interrupt){ irq, smp_processor_id(), ended, begin_ns, end_ns };
+		interrupts[n] = (struct interrupt){ what, irq, raw_smp_processor_id(), ended, begin_ns, end_ns };
+}
+
+void truth_interrupt(int irq, u64 begin_ns, u64 end_ns, unsigned int ended)
+{
+	note("interrupt", irq, begin_ns, end_ns, ended);
+}
+
+/* The second half of an interrupt, in its thread. */
+void truth_half(int irq, u64 begin_ns, u64 end_ns)
+{
+	note("half", irq, begin_ns, end_ns, 0);
 }
 
 static int truth_show(struct seq_file *m, void *v)
@@ -94,8 +106,9 @@ static int truth_show(struct seq_file *m, void *v)
 		seq_printf(m, "wait tgid=%u raised_ns=%llu irq_ns=%llu told_ns=%llu\n", waits[i].tgid, waits[i].raised_ns,
 			   waits[i].irq_ns, waits[i].told_ns);
 	for (i = 0; i < n; i++)
-		seq_printf(m, "interrupt irq=%d cpu=%u begin_ns=%llu end_ns=%llu ended=%u\n", interrupts[i].irq,
-			   interrupts[i].cpu, interrupts[i].begin_ns, interrupts[i].end_ns, interrupts[i].ended);
+		seq_printf(m, "%s irq=%d cpu=%u begin_ns=%llu end_ns=%llu ended=%u\n", interrupts[i].what,
+			   interrupts[i].irq, interrupts[i].cpu, interrupts[i].begin_ns, interrupts[i].end_ns,
+			   interrupts[i].ended);
 	seq_printf(m, "dropped count=%llu\n", dropped);
 	return 0;
 }

@@ -33,6 +33,8 @@ _PMU = Path("/sys/bus/event_source/devices/kprobe")
 _TRIED = "kernel_restart"
 """Exported in every kernel, and called when all is over."""
 _RETURN_ZERO = bytes.fromhex("b7000000000000009500000000000000")
+_ASK_RESULT = bytes.fromhex("bfa200000000000007020000f8ffffff85000000b8000000")
+"""bpf_get_func_ret(ctx, a place on the stack), which came with 5.17."""
 
 
 class FunctionProgram(NamedTuple):
@@ -118,8 +120,8 @@ def _try_fentry() -> None:
     program = bpf.prog_load(
         bpf.ProgramType.TRACING,
         "fp_nothing",
-        _RETURN_ZERO,
-        attach_type=bpf.AttachType.TRACE_FENTRY,
+        _ASK_RESULT + _RETURN_ZERO,
+        attach_type=bpf.AttachType.TRACE_FEXIT,
         function=bpf.BtfFunction(number),
     )
     try:

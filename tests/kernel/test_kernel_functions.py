@@ -46,7 +46,11 @@ CUT = FunctionRecord(
     ),
     result="s32",
 )
-READ = FunctionRecord(kind="fn.read", functions=(KernelFunction(("anon_pipe_read", "pipe_read")),), result="s64")
+READ = FunctionRecord(
+    kind="fn.read",
+    functions=(KernelFunction(("anon_pipe_read", "pipe_read")), KernelFunction(("eventfd_read",))),
+    result="s64",
+)
 
 
 class Truncate(Event, frozen=True, kw_only=True, tag="fn.truncate"):
@@ -171,6 +175,7 @@ def test_a_call_that_has_not_returned_is_open(live: LiveLayers) -> None:
 
     until(lambda: READ.kind in opened())
     found = opened()[READ.kind]
+    assert found["reserved"].tolist() == [0]
     assert found["tid"].tolist() == [reader.native_id]
     assert found["flags"].tolist() == [int(Flags.TASK | Flags.OPEN)]
     assert (found["begin_ns"] <= found["time_ns"]).all()
@@ -206,6 +211,38 @@ def test_threads_are_told_apart(live: LiveLayers, tmp_path: Path) -> None:
     assert len(batch) == calls * threads
     order = np.argsort(batch["begin_ns"])
     assert len(order) == len(np.unique(batch["begin_ns"] * np.uint64(8) + batch["tid"] % 8))
+
+
+def test_returns_that_are_missed_hide_no_other_call(live: LiveLayers) -> None:
+    """Of kprobes the kernel follows so many threads to the return and no more: what it did not follow is counted at the next call."""
+    threads = 40
+    live.targets.add(os.getpid())
+    here, there = os.pipe()
+    counter = os.eventfd(threads, os.EFD_SEMAPHORE)
+    begun = threading.Barrier(threads + 1)
+
+    def read() -> None:
+        begun.wait()
+        os.read(here, 1)
+        os.eventfd_read(counter)
+
+    workers = [threading.Thread(target=read, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    begun.wait()
+    (loaded,) = (loaded for loaded in live.loaded if loaded.planned.functions)
+    until(lambda: sum(len(found) for _, found in loaded.calls.open_calls(0)) == threads, 20)
+    os.write(there, b"x" * threads)
+    for worker in workers:
+        worker.join(10)
+    mine = {worker.native_id or 0 for worker in workers}
+    batch = live.batch(READ.kind)
+    batch = batch.take(np.isin(batch["tid"], list(mine)))
+    of = [batch["tid"][batch["label"] == number].tolist() for number in (0, 1)]
+    assert sorted(of[1]) == sorted(mine)
+    lost = live.lost().get((READ.kind, "OVERWRITTEN"), 0)
+    assert len(of[0]) + lost == threads
+    assert set(live.records(READ.kind)["reserved"].tolist()) == {0}
 
 
 def test_a_function_that_is_not_there(way: str) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attach programs to the begin and the return of functions of the kernel and its modules.
 
-By fentry where the kernel has types of the function (5.5+, and 5.11+ for modules that were built with BTF): it costs a tenth of a
-kprobe, and the kernel runs it also where an interrupt comes in the middle of another program. Else by a kprobe as a perf event, and
-not by the text files of tracefs: nothing of it is left behind, whatever ends the recorder. A kprobe is missed where it interrupts
-another one, or a program, on its CPU; how often, kernels from 6.7 on say.
+By fentry where the kernel has types of the function (5.5+, and 5.11+ for modules that were built with BTF): the kernel runs it also
+where an interrupt comes in the middle of another program. Else by a kprobe as a perf event, and not by the text files of tracefs: nothing
+of it is left behind, whatever ends the recorder. A kprobe is missed where it interrupts another one, or a program, on its CPU, and
+a return where more threads are in the function than the kernel has room for; how often, kernels from 6.7 on say.
 
 A module cannot be unloaded while fentry programs are loaded for it; a kprobe does not hold it, and is gone with it.
 """

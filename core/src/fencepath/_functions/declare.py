@@ -27,8 +27,8 @@ class FunctionValue(msgspec.Struct, frozen=True, kw_only=True):
         argument: of the function, from 0; at most 4.
         members: nothing takes the argument itself. Else the argument points to a kernel structure, and these lead on from there, such
             as ``("vm_fault.vma", "vm_area_struct.vm_start")``: each but the last is a pointer. Where they lie the kernel's BTF says.
-        identity: it is an address of the kernel, of which only matters whether two are the same: a number that stands for
-            it in this recording is recorded, from which the address cannot be had.
+        identity: it is an address of the kernel, of which only matters whether two are the same: recorded is a number that stands
+            for it in this recording, and does not show it.
     """
 
     name: str
@@ -72,7 +72,7 @@ class FunctionRecord(msgspec.Struct, frozen=True, kw_only=True):
     A call inside another one of the same record and thread is part of that one and makes no event, so that a handler that hands on to
     another one counts once.
 
-    Records have, behind :data:`fencepath.records.INTERVAL`: ``function``: index in `functions`; ``reserved``; ``result``: what
+    Records have, behind :data:`fencepath.records.INTERVAL`: ``function``: index in `functions`; ``reserved``: 0; ``result``: what
     it returned, sign or zero extended as `result` says, 0 if that is ""; and one field for each value.
 
     Attributes:

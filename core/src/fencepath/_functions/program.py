@@ -121,6 +121,7 @@ class FunctionCalls:
         for record, each in zip(self._records, self._maps, strict=False):
             found = np.frombuffer(b"".join(value for _, value in each.items()), record.layout.dtype).copy()
             if len(found):
+                found["reserved"] = 0
                 found["time_ns"] = np.maximum(np.uint64(now_ns), found["begin_ns"])
                 found["flags"] |= np.uint32(Flags.OPEN)
                 yield record.kind, found

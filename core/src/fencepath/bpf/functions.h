@@ -28,12 +28,19 @@ static __always_inline u64 fp_function_key(void) {
     return tid ? tid : 1ULL << 32 | bpf_get_smp_processor_id();
 }
 
-/* A number that stands for an address, the same one each time; both steps can be undone only with the secret. */
+/*
+ * A number that stands for an address: the same one each time, and never the same for two, as each step can be undone with the
+ * secret. Multiplying carries what differs upwards, shifting downwards.
+ */
 static __always_inline u64 fp_identity(u64 address) {
     u32 first = 0;
     struct fp_secret *secret = bpf_map_lookup_elem(FP_MAP(FP_FUNCTION_SECRET_FD), &first);
 
-    return address && secret ? (address ^ secret->mask) * secret->odd : 0;
+    if (!address || !secret)
+        return 0;
+    address = (address ^ secret->mask) * secret->odd;
+    address = (address ^ address >> 32) * secret->odd;
+    return address ^ address >> 29;
 }
 
 /* Read kernel memory; returns record flags, and what could not be read is 0. */
@@ -41,19 +48,23 @@ static __always_inline u32 fp_kernel_read(void *into, u32 size, u64 at) {
     return bpf_probe_read_kernel(into, size, (void *)at) ? FP_READ_FAULT : 0;
 }
 
-/* The begin of a function: what it is called with is kept until it returns. */
-#define FP_FUNCTION_BEGIN(type, take, index, targets, number, calls)                                                   \
+/*
+ * The begin of a function: what it is called with is kept until it returns. `frame` is a place in its frame: a function that is called
+ * by an open one lies below that on the stack. One that does not follows it: the return of the open one was missed.
+ */
+#define FP_FUNCTION_BEGIN(type, take, frame, index, targets, number, calls)                                            \
     ({                                                                                                                 \
         u64 key = fp_function_key();                                                                                   \
         struct type fresh, *open = bpf_map_lookup_elem(FP_MAP(calls), &key);                                           \
                                                                                                                        \
-        if (!open || open->function == index) {                                                                        \
+        if (!open || open->function == index || (u32)(frame) >= open->reserved) {                                      \
             if (open)                                                                                                  \
                 fp_lost(number, FP_STAGE_OVERWRITTEN);                                                                 \
             __builtin_memset(&fresh, 0, sizeof(fresh));                                                                \
             fp_fill(&fresh.h, number, 0);                                                                              \
             fresh.begin_ns = fresh.h.time_ns;                                                                          \
             fresh.function = index;                                                                                    \
+            fresh.reserved = (u32)(frame);                                                                             \
             fresh.h.flags = take(arguments, &fresh);                                                                   \
             if (bpf_map_update_elem(FP_MAP(calls), &key, &fresh, BPF_ANY))                                             \
                 fp_lost(number, FP_STAGE_MAP_FULL);                                                                    \
@@ -76,6 +87,7 @@ static __always_inline u32 fp_kernel_read(void *into, u32 size, u64 at) {
                 bpf_probe_read_kernel(r, sizeof(*r), open);                                                            \
                 flags = r->h.flags;                                                                                    \
                 fp_fill(&r->h, number, flags);                                                                         \
+                r->reserved = 0;                                                                                       \
                 r->result = value;                                                                                     \
                 if (flags & FP_READ_FAULT)                                                                             \
                     fp_lost(number, FP_STAGE_READ_FAULT);                                                              \
@@ -98,7 +110,7 @@ static __always_inline u32 fp_kernel_read(void *into, u32 size, u64 at) {
                             PT_REGS_PARM5(ctx)};                                                                       \
         if (targets && !fp_is_target())                                                                                \
             return 0;                                                                                                  \
-        return FP_FUNCTION_BEGIN(type, fp_take_##kind, index, targets, number, calls);                                 \
+        return FP_FUNCTION_BEGIN(type, fp_take_##kind, PT_REGS_SP(ctx), index, targets, number, calls);                \
     }                                                                                                                  \
     int fp_kretprobe_##kind##_##index(struct pt_regs *ctx)                                                             \
     {                                                                                                                  \
@@ -113,7 +125,7 @@ static __always_inline u32 fp_kernel_read(void *into, u32 size, u64 at) {
             return 0;                                                                                                  \
         if (count)                                                                                                     \
             bpf_probe_read_kernel(arguments, 8 * (count), ctx);                                                        \
-        return FP_FUNCTION_BEGIN(type, fp_take_##kind, index, targets, number, calls);                                 \
+        return FP_FUNCTION_BEGIN(type, fp_take_##kind, (u64)ctx, index, targets, number, calls);                       \
     }                                                                                                                  \
     int fp_fexit_##kind##_##index(void *ctx)                                                                           \
     {                                                                                                                  \

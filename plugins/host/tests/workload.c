@@ -29,7 +29,7 @@
 
 static int rounds;
 static int there[2], back[2];
-static volatile int stop;
+static volatile int stop, running;
 static uint64_t until_ns;
 
 static uint64_t now(clockid_t clock)
@@ -149,6 +149,7 @@ static void *run(void *shares)
 	while (!stop && !until_ns)
 		nap(1000000);
 	from = now(CLOCK_MONOTONIC);
+	running = 1;
 	used = now(CLOCK_THREAD_CPUTIME_ID);
 	while (!stop && (!until_ns || now(CLOCK_MONOTONIC) < until_ns))
 		;
@@ -164,7 +165,9 @@ static void *sleep_often(void *unused)
 {
 	settle(SCHED_FIFO, 2);
 	say("sleeps", gettid(), 0);
-	nap(100000000); /* the other one runs by then */
+	while (!running)
+		nap(1000000);
+	say("rounds", gettid(), now(CLOCK_MONOTONIC));
 	for (int i = 0; i < rounds; i++)
 		nap(2000000);
 	stop = 1;

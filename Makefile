@@ -33,7 +33,7 @@ test-kernel: setup ## boot Debian's kernels in qemu and run the live suite in ea
 
 test-nvidia: setup ## the same kernels with a stand-in for NVIDIA's driver: the layer, and the suite of the real GPU (9 minutes)
 	@tools/install-kernel-packages.sh
-	@$(BIN)/python -m tests.kernel.run --nvidia
+	@$(BIN)/python -m tests.kernel.run --nvidia --timeout 720 --total 900
 
 test-bcc: setup ## compile and load every BPF program with Debian 13's BCC, in a chroot (3 minutes)
 	@tools/test-newer-bcc.sh $(BIN)/python

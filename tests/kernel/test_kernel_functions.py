@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -97,21 +98,57 @@ class Layer:
         return Decoder()
 
 
-@pytest.fixture(params=["fentry", "kprobe"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+class Seen:
+    """What is recorded from now on of this process, which is a target.
+
+    Attributes:
+        live: the attached programs.
+        loaded: those of functions.
+    """
+
+    def __init__(self, live: LiveLayers) -> None:
+        self.live = live
+        (self.loaded,) = (loaded for loaded in live.loaded if loaded.planned.functions)
+        live.targets.add(os.getpid())
+        self._lost = Counter(live.lost())
+        self._begin_ns = time.monotonic_ns()
+
+    def batch(self, kind: str) -> Batch:
+        found = self.live.batch(kind)
+        return found.take(found["begin_ns"] >= self._begin_ns)
+
+    def lost(self, kind: str) -> dict[str, int]:
+        """By stage."""
+        more = Counter(self.live.lost())
+        more.subtract(self._lost)
+        return {stage: count for (of, stage), count in more.items() if of == kind and count}
+
+    def open(self) -> dict[str, Records]:
+        return dict(self.loaded.calls.open_calls(time.monotonic_ns()))
+
+
+@pytest.fixture(scope="module", params=["fentry", "kprobe"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Force one way to attach."""
-    monkeypatch.setenv(FORCE_VARIABLE, request.param)
     functions_refused.cache_clear()
-    yield request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FORCE_VARIABLE, request.param)
+        yield request.param
     functions_refused.cache_clear()
 
 
-@pytest.fixture
-def live(way: str) -> Iterator[LiveLayers]:
+@pytest.fixture(scope="module")
+def attached(way: str) -> Iterator[LiveLayers]:
+    """One set of programs for all tests; each looks at what comes after its begin."""
     assert functions_refused() == ""
     with live_layers({"fn": Layer()}) as layers:
         assert layers.plan.missing == []
         yield layers
+
+
+@pytest.fixture
+def seen(attached: LiveLayers) -> Seen:
+    return Seen(attached)
 
 
 def refused(act: Callable[[], None]) -> bool:
@@ -122,9 +159,8 @@ def refused(act: Callable[[], None]) -> bool:
     return False
 
 
-def test_calls_with_what_they_were_given_and_returned(live: LiveLayers, tmp_path: Path) -> None:
+def test_calls_with_what_they_were_given_and_returned(seen: Seen, tmp_path: Path) -> None:
     """And the call inside each one is part of it."""
-    live.targets.add(os.getpid())
     first, second = tmp_path / "first", tmp_path / "second"
     for path in (first, second):
         path.write_bytes(bytes(8192))
@@ -134,7 +170,7 @@ def test_calls_with_what_they_were_given_and_returned(live: LiveLayers, tmp_path
     assert refused(lambda: os.truncate(first, -1)), "the system call refuses that itself"
     assert refused(lambda: os.truncate(tmp_path, 0))
     end_ns = time.monotonic_ns()
-    batch = live.batch(CUT.kind)
+    batch = seen.batch(CUT.kind)
     assert batch["length"].tolist()[:3] == [5000, 300, 1]
     assert batch["result"].tolist()[:3] == [0, 0, 0]
     assert set(batch["result"].tolist()[3:]) <= {-21}  # EISDIR, by some kernels before the function
@@ -149,48 +185,42 @@ def test_calls_with_what_they_were_given_and_returned(live: LiveLayers, tmp_path
     ).all()
     assert set(batch["tgid"].tolist()) == {os.getpid()}
     assert set(batch["flags"].tolist()) == {int(Flags.TASK)}
-    assert {stage for (kind, stage) in live.lost() if kind == CUT.kind} == set()
+    assert seen.lost(CUT.kind) == {}
 
 
-def test_calls_of_others_leave_nothing(live: LiveLayers, tmp_path: Path) -> None:
-    """This process is none of the targets yet."""
-    path = tmp_path / "file"
+def test_calls_of_others_leave_nothing(seen: Seen, tmp_path: Path) -> None:
+    """This process is no target for a while."""
+    path, pid = tmp_path / "file", os.getpid().to_bytes(4, "little")
     path.write_bytes(bytes(100))
+    assert seen.live.shared.tgids.delete(pid)
     os.truncate(path, 7)
-    live.targets.add(os.getpid())
+    seen.live.targets.add(os.getpid())
     os.truncate(path, 3)
-    assert live.batch(CUT.kind)["length"].tolist() == [3]
-    assert {stage for (kind, stage) in live.lost() if kind == CUT.kind} == set()
+    assert seen.batch(CUT.kind)["length"].tolist() == [3]
+    assert seen.lost(CUT.kind) == {}
 
 
-def test_a_call_that_has_not_returned_is_open(live: LiveLayers) -> None:
-    live.targets.add(os.getpid())
+def test_a_call_that_has_not_returned_is_open(seen: Seen) -> None:
     here, there = os.pipe()
     reader = threading.Thread(target=os.read, args=(here, 1), daemon=True)
     reader.start()
-    (loaded,) = (loaded for loaded in live.loaded if loaded.planned.functions)
-
-    def opened() -> dict[str, Records]:
-        return dict(loaded.calls.open_calls(time.monotonic_ns()))
-
-    until(lambda: READ.kind in opened())
-    found = opened()[READ.kind]
+    until(lambda: READ.kind in seen.open())
+    found = seen.open()[READ.kind]
     assert found["reserved"].tolist() == [0]
     assert found["tid"].tolist() == [reader.native_id]
     assert found["flags"].tolist() == [int(Flags.TASK | Flags.OPEN)]
     assert (found["begin_ns"] <= found["time_ns"]).all()
     os.write(there, b"x")
     reader.join()
-    until(lambda: len(live.records(READ.kind)) > 0)
-    record = live.records(READ.kind)[-1]
+    until(lambda: len(seen.batch(READ.kind)) > 0)
+    record = seen.live.records(READ.kind)[-1]
     assert (record["tid"], record["begin_ns"], record["result"]) == (reader.native_id, found["begin_ns"][0], 1)
-    assert READ.kind not in opened()
+    assert READ.kind not in seen.open()
     os.close(here)
     os.close(there)
 
 
-def test_threads_are_told_apart(live: LiveLayers, tmp_path: Path) -> None:
-    live.targets.add(os.getpid())
+def test_threads_are_told_apart(seen: Seen, tmp_path: Path) -> None:
     calls, threads = 200, 4
 
     def cut(number: int) -> None:
@@ -204,19 +234,16 @@ def test_threads_are_told_apart(live: LiveLayers, tmp_path: Path) -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    batch = live.batch(CUT.kind)
+    batch = seen.batch(CUT.kind)
     for number, worker in enumerate(workers):
         mine = batch["tid"] == worker.native_id
         assert batch["length"][mine].tolist() == [1000 * number + length for length in range(calls)]
     assert len(batch) == calls * threads
-    order = np.argsort(batch["begin_ns"])
-    assert len(order) == len(np.unique(batch["begin_ns"] * np.uint64(8) + batch["tid"] % 8))
 
 
-def test_returns_that_are_missed_hide_no_other_call(live: LiveLayers) -> None:
+def test_returns_that_are_missed_hide_no_other_call(seen: Seen) -> None:
     """Of kprobes the kernel follows so many threads to the return and no more: what it did not follow is counted at the next call."""
     threads = 40
-    live.targets.add(os.getpid())
     here, there = os.pipe()
     counter = os.eventfd(threads, os.EFD_SEMAPHORE)
     begun = threading.Barrier(threads + 1)
@@ -230,19 +257,17 @@ def test_returns_that_are_missed_hide_no_other_call(live: LiveLayers) -> None:
     for worker in workers:
         worker.start()
     begun.wait()
-    (loaded,) = (loaded for loaded in live.loaded if loaded.planned.functions)
-    until(lambda: sum(len(found) for _, found in loaded.calls.open_calls(0)) == threads, 20)
+    until(lambda: sum(map(len, seen.open().values())) == threads, 20)
     os.write(there, b"x" * threads)
     for worker in workers:
         worker.join(10)
     mine = {worker.native_id or 0 for worker in workers}
-    batch = live.batch(READ.kind)
+    batch = seen.batch(READ.kind)
     batch = batch.take(np.isin(batch["tid"], list(mine)))
     of = [batch["tid"][batch["label"] == number].tolist() for number in (0, 1)]
     assert sorted(of[1]) == sorted(mine)
-    lost = live.lost().get((READ.kind, "OVERWRITTEN"), 0)
-    assert len(of[0]) + lost == threads
-    assert set(live.records(READ.kind)["reserved"].tolist()) == {0}
+    assert len(of[0]) + seen.lost(READ.kind).get("OVERWRITTEN", 0) == threads
+    assert set(seen.live.records(READ.kind)["reserved"].tolist()) == {0}
 
 
 def test_a_function_that_is_not_there(way: str) -> None:

@@ -31,7 +31,7 @@ from fencepath.system import LiveSymbols, SavedSymbols
 MACHINES = Path(__file__).parent / "machines"
 RECORD = FunctionRecord(
     kind="toy.call",
-    functions=(KernelFunction(("new_name", "old_name"), "toy"), KernelFunction(("other",), "toy_more")),
+    functions=(KernelFunction(("new_name", "old_name"), "toy"), KernelFunction(("other",), "toy_more", within=0)),
     values=(
         FunctionValue(name="small", type="u16", argument=0),
         FunctionValue(name="where", type="u64", argument=1, members=("a.b", "b.c"), identity=True),
@@ -56,6 +56,8 @@ class TestDeclared:
             (lambda: FunctionValue(name="a", type="u64", argument=0, members=("b",)), "not STRUCT.MEMBER"),
             (lambda: FunctionRecord(kind="t.a", functions=()), "name the functions"),
             (lambda: FunctionRecord(kind="t.a", functions=(KernelFunction(()),)), "name the functions"),
+            (lambda: FunctionRecord(kind="t.a", functions=(KernelFunction(("f",), within=0),)), "within none"),
+            (lambda: FunctionRecord(kind="t.a", functions=(KernelFunction(("f",), within=1),)), "within none"),
             (
                 lambda: FunctionRecord(
                     kind="t.a",
@@ -135,7 +137,7 @@ def test_reasons_are_told_apart() -> None:
 
 def test_programs_are_made_of_what_is_there() -> None:
     text = generate_programs(ResolvedFunctions(RECORD, ("", "other"), ("", "toy_more")))
-    assert "FP_FUNCTION(toy_call, fp_toy_call, 1, 2, s32, 1, FP_KIND_TOY_CALL, FP_CALLS_OF_TOY_CALL_FD)" in text
+    assert "FP_FUNCTION(toy_call, fp_toy_call, 1, 0, 2, s32, 1, FP_KIND_TOY_CALL, FP_CALLS_OF_TOY_CALL_FD)" in text
     assert "FP_FUNCTION(toy_call, fp_toy_call, 0" not in text
     assert "flags |= fp_kernel_read(&at, 8, at + FP_OFFSET_A_B);" in text
     assert "r->where = fp_identity(r->where);" in text

@@ -39,7 +39,7 @@ _EMPTY = "int empty(struct pt_regs *ctx) { return 0; }"
 CUT = FunctionRecord(
     kind="fn.truncate",
     # the first calls the second
-    functions=(KernelFunction(("no_such_name", "vfs_truncate")), KernelFunction(("do_truncate",))),
+    functions=(KernelFunction(("no_such_name", "vfs_truncate")), KernelFunction(("do_truncate",), within=0)),
     values=(
         FunctionValue(name="file", type="u64", argument=0, members=("path.dentry", "dentry.d_inode"), identity=True),
         FunctionValue(name="inode", type="u64", argument=0, members=("path.dentry", "dentry.d_inode", "inode.i_ino")),

@@ -60,17 +60,18 @@ class KernelFunction(msgspec.Struct, frozen=True):
             into another one, or renamed (``name.isra.0``), is not there.
         module: without which it is not to be expected, as in /proc/modules (``nvidia_uvm``); "" if it is the kernel's own. Where
             it is, the kernel says.
+        within: place in the record of a function that calls this one: called from there it is part of that call and makes no event, so
+            that a handler that hands on to another one counts once. If the return of the outer one was missed, which happens to kprobes,
+            and the stack does not tell, a later call may be taken for part of it.
     """
 
     names: tuple[str, ...]
     module: str = ""
+    within: int | None = None
 
 
 class FunctionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one or several functions as events with begin and end. Core makes the programs.
-
-    A call inside another one of the same record and thread is part of that one and makes no event, so that a handler that hands on to
-    another one counts once.
 
     Records have, behind :data:`fencepath.records.INTERVAL`: ``function``: index in `functions`; ``reserved``: 0; ``result``: what
     it returned, sign or zero extended as `result` says, 0 if that is ""; and one field for each value.
@@ -95,6 +96,11 @@ class FunctionRecord(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.functions or not all(function.names for function in self.functions):
             raise ValueError(f"{self.kind}: name the functions")
+        for place, function in enumerate(self.functions):
+            if function.within is not None and not (
+                0 <= function.within < len(self.functions) and function.within != place
+            ):
+                raise ValueError(f"{self.kind}: {function.names[0]} is within none of the record's functions")
         names = [value.name for value in self.values]
         if len({*names, *_OWN_FIELDS}) != len(names) + len(_OWN_FIELDS):
             raise ValueError(f"{self.kind}: two fields have one name")

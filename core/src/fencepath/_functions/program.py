@@ -19,7 +19,7 @@ from fencepath.records import Flags, Records
 __all__ = ["FunctionCalls", "FunctionPrograms", "function_programs", "generate_programs", "member_defines"]
 
 _CALLS = 4096
-"""Threads that can be in functions of one record at a time."""
+"""Calls that can be open at a time, of one record's functions."""
 
 
 class FunctionPrograms(NamedTuple):
@@ -80,9 +80,10 @@ def generate_programs(resolved: ResolvedFunctions) -> str:
     ]
     result = record.result or "u8"
     count = max((value.argument for value in record.values), default=-1) + 1
-    for index, function in enumerate(resolved.names):
-        if function:
-            lines.append(f"FP_FUNCTION({kind}, {name}, {index}, {count}, {result}, {wanted})")
+    for index, (present, function) in enumerate(zip(resolved.names, record.functions, strict=True)):
+        if present:
+            within = -1 if function.within is None else function.within
+            lines.append(f"FP_FUNCTION({kind}, {name}, {index}, {within}, {count}, {result}, {wanted})")
     return "\n".join([*lines, ""])
 
 

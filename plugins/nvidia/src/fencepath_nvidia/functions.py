@@ -24,7 +24,7 @@ _HALF = (
 _ISR = FunctionRecord(
     kind=ISR,
     # the first calls the second: one interrupt
-    functions=(KernelFunction(("nvidia_isr_msix",), _RM), KernelFunction(("nvidia_isr",), _RM)),
+    functions=(KernelFunction(("nvidia_isr_msix",), _RM), KernelFunction(("nvidia_isr",), _RM, within=0)),
     values=_HALF,
     result="s32",
     targets=False,

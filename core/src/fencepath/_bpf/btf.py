@@ -1,176 +1,268 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offsets of kernel structure members and numbers of functions, from the kernel's own type information (BTF).
+"""The kernel's own type information (BTF): members of structures, functions, variables of a section.
 
-Format: Documentation/bpf/btf.rst. Only structures, unions, their members, and names of functions are read. That of a module goes on
-where the kernel's ends: in its numbers of types, and in its texts.
+Format: Documentation/bpf/btf.rst, include/uapi/linux/btf.h. That of a module goes on where the kernel's ends: in its numbers of
+types, and in its texts.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fencepath.errors import MachineError
 
-__all__ = ["VMLINUX_BTF", "function_number", "member_offsets"]
+__all__ = ["BTF_FOLDER", "KernelTypes"]
 
-VMLINUX_BTF = Path("/sys/kernel/btf/vmlinux")
+BTF_FOLDER = Path("/sys/kernel/btf")
 
+_KERNEL = "vmlinux"
 _MAGIC = 0xEB9F
 _HEADER = struct.Struct("<HBBIIIII")
-_TYPE = struct.Struct("<III")
-_MEMBER = struct.Struct("<III")
-_STRUCT, _UNION, _FUNCTION = 4, 5, 12
+_STRUCT, _UNION, _FUNCTION, _VARIABLE, _SECTION = 4, 5, 12, 14, 15
 _QUALIFIERS = (8, 9, 10, 11)
 """Names, volatile, const and restrict, which stand before a type."""
-# Bytes behind each type, by kind: a fixed part, and one for each of `vlen`.
-_FIXED = {1: 4, 3: 12, 14: 4, 17: 4}
-_EACH = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 _LAST_KIND = 19
+# Words of each type, by kind: three and a fixed number, and some for each of what it has many of. An unknown kind leads beyond
+# the end of any file.
+_KINDS = np.arange(128)
+_WORDS = np.where((_KINDS > 0) & (_KINDS <= _LAST_KIND), 3, 1 << 30).astype(np.uint32)
+_WORDS[[1, 14, 17]] += 1
+_WORDS[3] += 3
+_EACH = np.zeros(128, np.uint32)
+_EACH[[4, 5, 15, 19]] = 3
+_EACH[[6, 13]] = 2
+# Wider than the 16 and 5 bits of old, of which the others were 0 (libbpf f7a6b9eaff3e, 2026).
+_COUNT_MASK, _KIND_SHIFT, _KIND_MASK = 0xFFFFFF, 24, 0x7F
+_PIECE = 16384
+"""Words at a time: what is reckoned of so many stays in the processor's cache."""
+
+Words: TypeAlias = NDArray[np.uint32]
+Places: TypeAlias = NDArray[np.intp]
 
 
-def member_offsets(wanted: Iterable[str], path: Path = VMLINUX_BTF) -> dict[str, int]:
-    """Return byte offsets of structure members.
+class KernelTypes:
+    """Types of the running kernel, or of one of its modules.
 
-    Args:
-        wanted: such as ``file.f_inode``. Members of anonymous structures and unions inside count as the outer one's.
-        path: the file.
-
-    Raises:
-        MachineError: if there is no BTF, or a member is in none of the kernel's structures of that name.
-    """
-    members = [tuple(item.split(".", 1)) for item in wanted]
-    try:
-        types = _types(path)
-        found = {f"{name}.{member}": types.offset(name, member) for name, member in members}
-    except (struct.error, IndexError, ValueError) as error:
-        raise MachineError(f"{path} is not of a known form: {error}") from error
-    lacking = [item for item, offset in found.items() if offset is None]
-    if lacking:
-        raise MachineError(f"this kernel has no {', '.join(lacking)}")
-    return {item: offset for item, offset in found.items() if offset is not None}
-
-
-def function_number(name: str, module: str = "", folder: Path = VMLINUX_BTF.parent) -> int | None:
-    """Return the number of a function's type, None if there is none of that name.
+    Where there are none, nothing is found. The file is read once per process and version of it.
 
     Args:
-        name: of the function.
-        module: whose it is; "" for the kernel itself.
+        module: whose types, without those of the kernel that they go on from; "" for the kernel's.
         folder: where the files are.
 
-    Raises:
-        MachineError: the kernel, or the module, has no BTF.
+    Attributes:
+        problem: why there are none; None if there are.
     """
-    kernel = folder / VMLINUX_BTF.name
-    path = folder / module if module else kernel
+
+    def __init__(self, module: str = "", folder: Path = BTF_FOLDER) -> None:
+        self.problem: MachineError | None = None
+        self._types: _Types | None = None
+        try:
+            kernel = _types(folder / _KERNEL)
+            self._types = _types(folder / module, kernel) if module else kernel
+        except MachineError as error:
+            self.problem = error
+
+    def offsets(self, members: Iterable[str]) -> dict[str, int]:
+        """Return byte offsets of structure members, of those that there are.
+
+        A member of a nameless structure or union inside counts as the outer one's. Of several structures of one name it is the first
+        that has the member. Of a bit field it is the byte in which it begins.
+
+        Args:
+            members: such as ``file.f_inode``.
+        """
+        if self._types is None:
+            return {}
+        found = {wanted: self._types.offset(*wanted.split(".", 1)) for wanted in members}
+        return {wanted: offset for wanted, offset in found.items() if offset is not None}
+
+    def require_offsets(self, members: Iterable[str]) -> dict[str, int]:
+        """Return byte offsets of all the members; else as :meth:`offsets`.
+
+        Raises:
+            MachineError: if there are no types, or a member is in none of the structures of that name.
+        """
+        wanted = list(members)
+        found = self.offsets(wanted)
+        if self.problem is not None:
+            raise self.problem
+        lacking = [member for member in wanted if member not in found]
+        if lacking:
+            raise MachineError(f"this kernel has no {', '.join(lacking)}")
+        return found
+
+    def function(self, name: str) -> int | None:
+        """Return the number of a function's type, by which fentry is attached; None if there is none of that name."""
+        return None if self._types is None else self._types.function(name)
+
+    def variables(self, beside: str) -> dict[str, int]:
+        """Return byte offsets of the variables in one section, such as that of the per-CPU ones.
+
+        A name that two of them have is left out. Empty if no section has the variable.
+
+        Args:
+            beside: a variable of that section.
+        """
+        return {} if self._types is None else self._types.variables(beside)
+
+
+def _types(path: Path, base: _Types | None = None) -> _Types:
     try:
-        base = _types(kernel)
-        return (_Types(_read(path), base) if module else base).function(name)
-    except (struct.error, IndexError, ValueError) as error:
-        raise MachineError(f"{path} is not of a known form: {error}") from error
-
-
-def _types(path: Path) -> _Types:
-    return _read_types(path, path.stat().st_mtime_ns if path.exists() else 0)
-
-
-@functools.lru_cache(maxsize=1)
-def _read_types(path: Path, written_ns: int) -> _Types:
-    """Kept, since the kernel's has some 150,000 types, which takes 0.3 s."""
-    del written_ns
-    return _Types(_read(path))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
+        status = path.stat()
+        return _read_types(path, (status.st_mtime_ns, status.st_size), base)
     except OSError as error:
         raise MachineError(
             f"{path} cannot be read ({error.strerror})", "use a kernel with CONFIG_DEBUG_INFO_BTF"
         ) from error
+    except (struct.error, ValueError) as error:
+        raise MachineError(f"{path} is not of a known form: {error}") from error
+
+
+@functools.lru_cache(maxsize=4)
+def _read_types(path: Path, version: tuple[int, int], base: _Types | None) -> _Types:
+    """Kept, since all the kernel's types are walked over: the kernel's own, and those of the modules last asked for."""
+    del version
+    return _Types(path.read_bytes(), base)
 
 
 class _Types:
-    def __init__(self, data: bytes, base: _Types | None = None) -> None:
-        magic, _, _, size, type_at, type_size, text_at, text_size = _HEADER.unpack_from(data)
+    """The types of one file.
+
+    Attributes:
+        end: number of the type that would be the next.
+        texts: those of `base` too.
+
+    Raises:
+        ValueError: this is no BTF.
+        struct.error: this is shorter than its header.
+    """
+
+    def __init__(self, data: bytes, base: _Types | None) -> None:
+        magic, _, _, head, types_at, types_bytes, texts_at, texts_bytes = _HEADER.unpack_from(data)
         if magic != _MAGIC:
             raise ValueError("wrong magic number")
-        self._data = data
-        self._text = data[size + text_at : size + text_at + text_size]
-        self._first_text = base.text_end if base else 0
-        # Type 0 is void and not in the file.
-        self._first = base.number_end if base else 0
-        self._places = [*([] if base else [0]), *self._walk(size + type_at, size + type_at + type_size)]
-
-    def _walk(self, at: int, end: int) -> Iterator[int]:
-        while at < end:
-            yield at
-            info = _TYPE.unpack_from(self._data, at)[1]
-            kind, count = info >> 24 & 0x1F, info & 0xFFFF
-            if not 0 < kind <= _LAST_KIND:
-                raise ValueError(f"kind {kind} of a type is not known")
-            at += _TYPE.size + _FIXED.get(kind, 0) + _EACH.get(kind, 0) * count
-
-    @property
-    def text_end(self) -> int:
-        """Where the texts of a module's types go on."""
-        return self._first_text + len(self._text)
-
-    @property
-    def number_end(self) -> int:
-        """Where a module's types go on."""
-        return self._first + len(self._places)
-
-    def function(self, name: str) -> int | None:
-        names = self._text_places(name)
-        for number, place in enumerate(self._places, self._first):
-            text, info, _ = _TYPE.unpack_from(self._data, place)
-            if number and info >> 24 & 0x1F == _FUNCTION and text in names:
-                return number
-        return None
+        if head + max(types_at + types_bytes, texts_at + texts_bytes) > len(data):
+            raise ValueError("it is cut")
+        self._base = base
+        # Type 0 is void, and in no file.
+        self._first: int = base.end if base else 1
+        self._words: Words = np.frombuffer(data, "<u4", types_bytes // 4, head + types_at)
+        self._begins = _begins(self._words)
+        self.end: int = self._first + len(self._begins)
+        self._names = self._words[self._begins]
+        information = self._words[self._begins + 1]
+        self._kinds = information >> _KIND_SHIFT & _KIND_MASK
+        self._counts = information & _COUNT_MASK
+        # With bit 31 the upper byte of a member's offset is a bit field's width.
+        self._bits_masks = np.where(information >> 31, 0xFFFFFF, 0xFFFFFFFF)
+        self.texts: bytes = (base.texts if base else b"") + data[head + texts_at : head + texts_at + texts_bytes]
+        if not self.texts.endswith(b"\0"):
+            raise ValueError("the last of its texts has no end")
 
     def offset(self, name: str, member: str) -> int | None:
-        names = self._text_places(name)
-        for place in self._places[1:]:
-            text, info, _ = _TYPE.unpack_from(self._data, place)
-            if (
-                text in names
-                and info >> 24 & 0x1F == _STRUCT
-                and (found := self._member(place, self._text_places(member))) is not None
-            ):
-                return found
+        """The byte offset of a structure's member."""
+        text = _terminated(member)
+        offsets = (self.member(number, text, set()) for number in self._numbers(_STRUCT, name))
+        return next((offset for offset in offsets if offset is not None), None)
+
+    def function(self, name: str) -> int | None:
+        """The number of the first function of a name."""
+        return next(iter(self._numbers(_FUNCTION, name)), None)
+
+    def variables(self, beside: str) -> dict[str, int]:
+        """Byte offsets of the variables in the section that holds one of them."""
+        sought = set(self._numbers(_VARIABLE, beside))
+        for index in np.flatnonzero(self._kinds == _SECTION).tolist() if sought else ():
+            entries = self._triples(index)
+            if not sought.isdisjoint(number for number, _, _ in entries):
+                return self._named([(number, offset) for number, offset, _ in entries])
+        return {}
+
+    def _numbers(self, kind: int, name: str) -> list[int]:
+        """Numbers of the types of a kind and name."""
+        indices: Places = np.flatnonzero(self._kinds == kind)
+        places = self._names[indices].astype(np.intp)
+        text = _terminated(name)
+        inside = places + len(text) <= len(self.texts)
+        indices, places = indices[inside], places[inside]
+        # Compared where the types point to: a name is written once, but may be the tail of a longer one.
+        characters = np.frombuffer(self.texts, np.uint8)
+        for at, character in enumerate(text):
+            same = characters[places + at] == character
+            indices, places = indices[same], places[same]
+        numbers: list[int] = (indices + self._first).tolist()
+        return numbers
+
+    def member(self, number: int, name: bytes, searched: set[int]) -> int | None:
+        """The byte offset of a member, also where it is in nameless structures and unions, which may be qualified (vm_fault)."""
+        if self._base is not None and number < self._first:
+            return self._base.member(number, name, searched)
+        index = number - self._first
+        # Damaged types may be members of themselves.
+        if number in searched or not 0 <= index < len(self._begins):
+            return None
+        searched.add(number)
+        kind = int(self._kinds[index])
+        if kind in _QUALIFIERS:
+            return self.member(int(self._words[self._begins[index] + 2]), name, searched)
+        if kind not in (_STRUCT, _UNION):
+            return None
+        mask = int(self._bits_masks[index])
+        for text, inside, bits in self._triples(index):
+            if self.texts.startswith(name, text):
+                return (bits & mask) // 8
+            if text == 0 and (inner := self.member(inside, name, searched)) is not None:
+                return (bits & mask) // 8 + inner
         return None
 
-    def _text_places(self, name: str) -> frozenset[int]:
-        # A name is written once, but a compiler may let it be the tail of a longer one.
-        places: set[int] = set()
-        sought = name.encode() + b"\0"
-        at = self._text.find(sought)
-        while at >= 0:
-            places.add(self._first_text + at)
-            at = self._text.find(sought, at + 1)
-        return frozenset(places)
+    def _triples(self, index: int) -> list[tuple[int, int, int]]:
+        """What a structure, union or section has: three words each."""
+        begin = int(self._begins[index]) + 3
+        words = self._words[begin : begin + 3 * int(self._counts[index])].tolist()
+        return list(zip(words[::3], words[1::3], words[2::3], strict=True))
 
-    def _member(self, place: int, names: frozenset[int]) -> int | None:
-        info = _TYPE.unpack_from(self._data, place)[1]
-        bits_mask = 0xFFFFFF if info >> 31 else 0xFFFFFFFF
-        for index in range(info & 0xFFFF):
-            text, kind, bits = _MEMBER.unpack_from(self._data, place + _TYPE.size + index * _MEMBER.size)
-            bits &= bits_mask
-            if text in names:
-                return int(bits // 8)
-            if text == 0 and (inner := self._within(kind, names)) is not None:
-                return int(bits // 8) + inner
-        return None
+    def _named(self, variables: Iterable[tuple[int, int]]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        ambiguous: set[str] = set()
+        for number, offset in variables:
+            if self._first <= number < self.end:
+                name = self._text(int(self._names[number - self._first]))
+                ambiguous |= {name} & found.keys()
+                found[name] = offset
+        return {name: offset for name, offset in found.items() if name not in ambiguous}
 
-    def _within(self, kind: int, names: frozenset[int]) -> int | None:
-        """The offset in an anonymous structure or union, which may be qualified, as in struct vm_fault."""
-        place = self._places[kind]
-        _, info, behind = _TYPE.unpack_from(self._data, place)
-        while info >> 24 & 0x1F in _QUALIFIERS:
-            place = self._places[behind]
-            _, info, behind = _TYPE.unpack_from(self._data, place)
-        return self._member(place, names) if info >> 24 & 0x1F in (_STRUCT, _UNION) else None
+    def _text(self, place: int) -> str:
+        return self.texts[place : self.texts.find(b"\0", place)].decode(errors="replace")
+
+
+def _begins(words: Words) -> Places:
+    """Where each type begins.
+
+    How long types are is reckoned for every word as if one began there, which numpy does at once, and then it is gone from each
+    to the next. That takes half the time of looking at each type, and unlike a search for a name it finds types only.
+    """
+    found: list[int] = []
+    end, at = len(words) - 2, 0
+    for start in range(0, end, _PIECE):
+        information = words[start + 1 : start + 1 + _PIECE]
+        kinds = information >> _KIND_SHIFT & _KIND_MASK
+        lengths = array("I", (_WORDS[kinds] + _EACH[kinds] * (information & _COUNT_MASK)).tobytes())
+        stop = min(start + _PIECE, end)
+        while at < stop:
+            found.append(at)
+            at += lengths[at - start]
+    if at != len(words):
+        raise ValueError("the types do not end where they should, or a kind of them is not known")
+    return np.array(found, np.intp)
+
+
+def _terminated(name: str) -> bytes:
+    return name.encode() + b"\0"

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from fencepath._bpf import sys as bpf
 from fencepath._bpf.attach import Link, attempt, link_perf_event
-from fencepath._bpf.btf import function_number
+from fencepath._bpf.btf import KernelTypes
 from fencepath.errors import AttachError, LoadError, MachineError, UsageError
 
 __all__ = ["FORCE_VARIABLE", "FunctionProgram", "attach_function", "attach_kprobe", "functions_refused", "missed"]
@@ -114,15 +114,12 @@ def _ways() -> tuple[str, ...]:
 
 
 def _try_fentry() -> None:
-    number = function_number(_TRIED)
-    if number is None:
-        raise MachineError(f"{_TRIED} has no type")
     program = bpf.prog_load(
         bpf.ProgramType.TRACING,
         "fp_nothing",
         _ASK_RESULT + _RETURN_ZERO,
         attach_type=bpf.AttachType.TRACE_FEXIT,
-        function=bpf.BtfFunction(number),
+        function=bpf.BtfFunction(_number(_TRIED)),
     )
     try:
         os.close(bpf.tracing_open(program))
@@ -145,9 +142,7 @@ def _reason(error: Exception) -> str:
 
 
 def _attach_fentry(program: FunctionProgram, function: str, module: str, load: Load) -> Link:
-    number = function_number(function, module)
-    if number is None:
-        raise MachineError(f"there is no type of {function}")
+    number = _number(function, module)
     types = bpf.module_btf(module) if module else 0
     if types is None:
         raise MachineError(f"there are no types of {module}")
@@ -159,6 +154,14 @@ def _attach_fentry(program: FunctionProgram, function: str, module: str, load: L
             os.close(types)
     probe = f"{function}() by fentry"
     return Link(probe, [attempt(probe, lambda: bpf.tracing_open(fd), _message)])
+
+
+def _number(function: str, module: str = "") -> int:
+    types = KernelTypes(module)
+    number = types.function(function)
+    if number is None:
+        raise types.problem or MachineError(f"there is no type of {function}")
+    return number
 
 
 def _link(fd: int, function: str, returning: bool) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fencepath._bpf.btf import member_offsets
+from fencepath._bpf.btf import KernelTypes
 from fencepath._bpf.functions import FunctionProgram
 from fencepath._bpf.maps import Map
 from fencepath._functions.declare import FunctionRecord, FunctionValue, ResolvedFunctions
@@ -61,7 +61,7 @@ def member_defines(record: FunctionRecord) -> dict[str, str | int]:
     """
     if not record.members:
         return {}
-    return {_offset_macro(member): at for member, at in member_offsets(record.members).items()}
+    return {_offset_macro(member): at for member, at in KernelTypes().require_offsets(record.members).items()}
 
 
 def generate_programs(resolved: ResolvedFunctions) -> str:

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from fencepath._bpf.attach import Link, attach_tracepoint
-from fencepath._bpf.btf import member_offsets
+from fencepath._bpf.btf import KernelTypes
 from fencepath._bpf.compiler import BpfObject
 from fencepath._bpf.maps import Map
 from fencepath._bpf.shared import Shared
@@ -179,7 +179,7 @@ class SyscallTracer:
 
     def _defines(self, shared: Shared) -> dict[str, str | int]:
         needs_files = any(self.table.sources.values())
-        offsets = member_offsets(_MEMBERS) if needs_files else dict.fromkeys(_MEMBERS, 0)
+        offsets = KernelTypes().require_offsets(_MEMBERS) if needs_files else dict.fromkeys(_MEMBERS, 0)
         return {
             **shared.defines(),
             "FP_SYSCALL_COPIES": self._copies,

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fencepath import __version__
-from fencepath.errors import MachineError
 from fencepath.events import Category, Event
 from fencepath.joins import GraphRule, JoinRule, Order, Pick, Relation, Select
-from fencepath.kernel_types import member_offsets
+from fencepath.kernel_types import KernelTypes
 from fencepath.plugin import (
     API_VERSION,
     Alternative,
@@ -140,16 +139,16 @@ def fencepath_rules() -> Sequence[JoinRule | GraphRule]:
 
 def _argument_offsets() -> dict[str, int]:
     """Where what is taken of the tracepoints' own arguments lies; empty if the kernel does not say."""
+    types = KernelTypes()
     for cpu in _CPU_OF_TASK:
-        try:
-            found = member_offsets(("task_struct.pid", "irqaction.name", *cpu))
-        except MachineError:
-            continue
-        return {
-            "HOST_TASK_PID": found["task_struct.pid"],
-            "HOST_TASK_CPU": sum(found[member] for member in cpu),
-            "HOST_ACTION_NAME": found["irqaction.name"],
-        }
+        wanted = ("task_struct.pid", "irqaction.name", *cpu)
+        found = types.offsets(wanted)
+        if len(found) == len(wanted):
+            return {
+                "HOST_TASK_PID": found["task_struct.pid"],
+                "HOST_TASK_CPU": sum(found[member] for member in cpu),
+                "HOST_ACTION_NAME": found["irqaction.name"],
+            }
     return {}
 
 

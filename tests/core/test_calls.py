@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.btf_samples import Btf, kernel_types
 
 from fencepath._calls import dead
 from fencepath._calls.entries import _OPEN
-from fencepath._calls.returns import member_offsets, return_defines
+from fencepath._calls.returns import return_defines
 from fencepath._calls.stacks import blocked_stack_pointer, on_one_stack
 from fencepath.calls import TEXT_BYTES, Arg, CallTable, Capture, Function, Out, Read, Text
 from fencepath.records import Flags, Records, ring_class
@@ -577,27 +578,28 @@ class TestDeadCalls:
 
 class TestReturnOffsets:
     @staticmethod
-    def btf(bit_fields: bool) -> bytes:
-        """Two structs, the first with the second's name as a member's: {task_struct: pid, utask}, {utask: x}."""
-        strings = b"\0utask\0pid\0task_struct\0x\0"
-        at = {text: strings.index(b"\0" + text.encode() + b"\0") + 1 for text in ("utask", "pid", "task_struct", "x")}
-        information = 4 << 24 | (1 << 31 if bit_fields else 0)
-        width = 3 << 24 if bit_fields else 0
-        types = struct.pack("=9I", at["task_struct"], information | 2, 16, at["pid"], 1, 0, at["utask"], 2, 64 | width)
-        types += struct.pack("=6I", at["utask"], information | 1, 8, at["x"], 1, 32)
-        return struct.pack("=HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings)) + types + strings
+    def made(*lacking: str) -> Btf:
+        made = Btf()
+        number = made.integer()
+        members = {
+            "task_struct": [("utask", 64)],
+            "uprobe_task": [("return_instances", 128)],
+            "return_instance": [("orig_ret_vaddr", 192), ("stack", 256)],
+        }
+        for name, each in members.items():
+            made.structure(name, [(member, number, bits) for member, bits in each if member not in lacking])
+        return made
 
-    @pytest.mark.parametrize("bit_fields", [False, True])
-    def test_members_are_found_by_name(self, bit_fields: bool) -> None:
-        assert member_offsets(self.btf(bit_fields), [("task_struct", "utask"), ("utask", "x")]) == [8, 4]
+    def test_macros_are_offsets_in_bytes(self, tmp_path: Path) -> None:
+        kernel_types(tmp_path, self.made())
+        assert return_defines(tmp_path) == {
+            "FP_TASK_UTASK": 8,
+            "FP_UTASK_RETURNS": 16,
+            "FP_RETURN_ADDRESS": 24,
+            "FP_RETURN_STACK": 32,
+        }
 
-    def test_a_missing_member_is_said(self) -> None:
-        with pytest.raises(ValueError, match="no such struct or member"):
-            member_offsets(self.btf(False), [("utask", "pid")])
-        with pytest.raises(ValueError, match="not the btf"):
-            member_offsets(bytes(100), [])
-
-    def test_without_btf_there_are_no_macros(self, tmp_path: Any) -> None:
-        assert return_defines(tmp_path / "missing") == {}
-        (tmp_path / "broken").write_bytes(b"\x9f\xeb")
-        assert return_defines(tmp_path / "broken") == {}
+    def test_without_one_member_or_types_there_are_no_macros(self, tmp_path: Path) -> None:
+        assert return_defines(tmp_path) == {}
+        kernel_types(tmp_path, self.made("stack"))
+        assert return_defines(tmp_path) == {}

@@ -4,63 +4,44 @@
 Before 6.17 the scheduler's events name a job by the address of its finished fence. Context and seqno are read through it,
 and by way of the scheduler the device's name. The arguments of raw tracepoints are such addresses on every kernel. ``struct
 dma_fence`` is in the kernel's own BTF, the scheduler's structures in that of the module ``gpu_sched``, whose numbers and texts
-go on where the kernel's end. Format: Documentation/bpf/btf.rst. Only members of the structures themselves are found, none of
-nameless ones inside them.
+go on where the kernel's end.
 """
 
 from __future__ import annotations
 
-import struct
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
-__all__ = ["BTF_FOLDER", "structure_defines"]
+from fencepath.kernel_types import KernelTypes
 
-BTF_FOLDER = Path("/sys/kernel/btf")
+__all__ = ["defines_of", "structure_defines"]
 
-_MAGIC = 0xEB9F
-_STRUCT = 4
-# Words behind the three of every type: a fixed number, and some for each member (include/uapi/linux/btf.h).
-_FIXED = {1: 1, 3: 3, 14: 1, 17: 1}
-_PER_MEMBER = {4: 3, 5: 3, 6: 2, 13: 2, 15: 3, 19: 3}
-
-_KERNEL = {
-    "dma_fence": ("context", "seqno", "ops"),
-    "dma_fence_ops": ("get_driver_name",),
-    "dma_fence_chain": ("fence", "prev", "prev_seqno"),
-    "dma_fence_array": ("num_fences", "fences"),
-    "task_struct": ("pid",),
-    "device": ("kobj",),
-    "kobject": ("name",),
-}
-_MODULE = {
-    "drm_sched_fence": ("finished", "sched"),
-    "drm_gpu_scheduler": ("dev",),
-    "drm_sched_job": ("s_fence",),
-}
+_KERNEL = (
+    "dma_fence.context",
+    "dma_fence.seqno",
+    "dma_fence.ops",
+    "dma_fence_ops.get_driver_name",
+    "dma_fence_chain.fence",
+    "dma_fence_chain.prev",
+    "dma_fence_chain.prev_seqno",
+    "dma_fence_array.num_fences",
+    "dma_fence_array.fences",
+    "task_struct.pid",
+    "device.kobj",
+    "kobject.name",
+)
+_MODULE = ("drm_sched_fence.finished", "drm_sched_fence.sched", "drm_gpu_scheduler.dev", "drm_sched_job.s_fence")
 
 Offsets = Mapping[str, int]
 """Bytes by ``structure.member``."""
 
 
-def structure_defines(folder: Path = BTF_FOLDER) -> dict[str, int]:
+def structure_defines() -> dict[str, int]:
     """Return the macros of bpf/jobs.c that this kernel's BTF gives; fewer where it lacks some, none without BTF."""
-    kernel = _read(folder / "vmlinux")
-    if kernel is None:
-        return {}
-    try:
-        found = dict(_offsets(kernel, b"", _KERNEL))
-        module = _read(folder / "gpu_sched")
-        if module is not None:
-            found |= _offsets(module, _strings(kernel), _MODULE)
-    except (struct.error, ValueError, IndexError):
-        # no BTF as it is known
-        return {}
-    return _defines(found)
+    return defines_of({**KernelTypes().offsets(_KERNEL), **KernelTypes("gpu_sched").offsets(_MODULE)})
 
 
-def _defines(found: Offsets) -> dict[str, int]:
+def defines_of(found: Offsets) -> dict[str, int]:
+    """Return the macros, as :func:`structure_defines`, of the members that there are."""
     named = {
         "DRM_FENCE_CONTEXT": _sum(found, "dma_fence.context"),
         "DRM_FENCE_SEQNO": _sum(found, "dma_fence.seqno"),
@@ -91,50 +72,3 @@ def _sum(found: Offsets, *members: str, less: str = "") -> int | None:
     if any(member not in found for member in needed):
         return None
     return sum(found[member] for member in members) - (found[less] if less else 0)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        data = path.read_bytes()
-        magic = struct.unpack_from("=H", data)[0]
-    except (OSError, struct.error):
-        return None
-    return data if magic == _MAGIC else None
-
-
-def _strings(data: bytes) -> bytes:
-    _, _, _, head, _, _, at, length = struct.unpack_from("=HBBIIIII", data)
-    return data[head + at : head + at + length]
-
-
-def _offsets(data: bytes, base: bytes, wanted: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int]]:
-    """Yield members and their offsets; `base` are the texts of what this BTF goes on from."""
-    _, _, _, head, types_at, types_length, _, _ = struct.unpack_from("=HBBIIIII", data)
-    texts = base + _strings(data)
-    structures = {place: name for name in wanted for place in _places(texts, name)}
-    words = array("I", data[head + types_at : head + types_at + types_length])
-    at = 0
-    while at + 2 < len(words):
-        kind, count = (words[at + 1] >> 24) & 0x1F, words[at + 1] & 0xFFFF
-        if kind == _STRUCT and count and words[at] in structures:
-            name = structures[words[at]]
-            yield from _members(words, at, name, {place: m for m in wanted[name] for place in _places(texts, m)})
-        at += 3 + _FIXED.get(kind, 0) + count * _PER_MEMBER.get(kind, 0)
-
-
-def _members(words: array[int], at: int, name: str, members: Mapping[int, str]) -> Iterator[tuple[str, int]]:
-    has_widths = words[at + 1] >> 31
-    for index in range(words[at + 1] & 0xFFFF):
-        text, _, bits = words[at + 3 + 3 * index : at + 6 + 3 * index]
-        if text in members:
-            # with bit 31 of the information, the upper byte is a bit field's width
-            yield f"{name}.{members[text]}", (bits & 0xFFFFFF if has_widths else bits) // 8
-
-
-def _places(texts: bytes, name: str) -> Iterator[int]:
-    """Where a text is; a name may be the end of a longer one."""
-    sought = name.encode() + b"\0"
-    at = texts.find(sought)
-    while at >= 0:
-        yield at
-        at = texts.find(sought, at + 1)

@@ -123,6 +123,10 @@ class Seen:
         more.subtract(self._lost)
         return {stage: count for (of, stage), count in more.items() if of == kind and count}
 
+    def skipped(self) -> int:
+        """How often the kernel skipped a program, whoever called."""
+        return sum(count for (_, stage), count in self.live.lost().items() if stage == "RECURSION")
+
     def open(self) -> dict[str, Records]:
         return dict(self.loaded.calls.open_calls(time.monotonic_ns()))
 
@@ -220,7 +224,7 @@ def test_a_call_that_has_not_returned_is_open(seen: Seen) -> None:
     os.close(there)
 
 
-def test_threads_are_told_apart(seen: Seen, tmp_path: Path) -> None:
+def test_threads_are_told_apart(way: str, seen: Seen, tmp_path: Path) -> None:
     calls, threads = 200, 4
 
     def cut(number: int) -> None:
@@ -237,12 +241,15 @@ def test_threads_are_told_apart(seen: Seen, tmp_path: Path) -> None:
     batch = seen.batch(CUT.kind)
     for number, worker in enumerate(workers):
         mine = batch["tid"] == worker.native_id
-        assert batch["length"][mine].tolist() == [1000 * number + length for length in range(calls)]
-    assert len(batch) == calls * threads
+        assert set(batch["length"][mine].tolist()) <= {1000 * number + length for length in range(calls)}
+        assert len(np.unique(batch["length"][mine])) == int(mine.sum())
+    # a program by fentry that is preempted is skipped for other threads of its CPU, and that is counted
+    missing = calls * threads - len(batch)
+    assert 0 <= missing <= (seen.skipped() if way == "fentry" else 0)
 
 
-def test_returns_that_are_missed_hide_no_other_call(seen: Seen) -> None:
-    """Of kprobes the kernel follows so many threads to the return and no more: what it did not follow is counted at the next call."""
+def test_returns_that_are_missed_hide_no_other_call(way: str, seen: Seen) -> None:
+    """Of kprobes the kernel follows so many threads to the return and no more. What it did not follow is never said to be open."""
     threads = 40
     here, there = os.pipe()
     counter = os.eventfd(threads, os.EFD_SEMAPHORE)
@@ -266,7 +273,15 @@ def test_returns_that_are_missed_hide_no_other_call(seen: Seen) -> None:
     batch = batch.take(np.isin(batch["tid"], list(mine)))
     of = [batch["tid"][batch["label"] == number].tolist() for number in (0, 1)]
     assert sorted(of[1]) == sorted(mine)
-    assert len(of[0]) + seen.lost(READ.kind).get("OVERWRITTEN", 0) == threads
+    left = {kind: (records, sure) for kind, records, sure in seen.loaded.open_calls(time.monotonic_ns())}
+    if way == "fentry":
+        assert (len(of[0]), left) == (threads, {})
+    else:
+        records, sure = left[READ.kind]
+        assert len(of[0]) + len(records) == threads
+        assert set(records["tid"].tolist()) <= mine
+        assert not sure
+    assert seen.lost(READ.kind) == {}
     assert set(seen.live.records(READ.kind)["reserved"].tolist()) == {0}
 
 
@@ -275,7 +290,9 @@ def test_a_function_that_is_not_there(way: str) -> None:
     assert isinstance(resolved, ResolvedFunctions)
     program = function_programs(resolved)[0].begin
     with BpfObject(_EMPTY) as compiled, pytest.raises(FencepathError, match="no_function_of_this_name"):
-        attach_function(program, "no_function_of_this_name", "", lambda _, *how: compiled.load("empty", *how))
+        attach_function(
+            program, "no_function_of_this_name", "", lambda _, *how: compiled.load("empty", *how), in_task=True
+        )
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ _WORDS[3] += 3
 _EACH = np.zeros(128, np.uint32)
 _EACH[[4, 5, 15, 19]] = 3
 _EACH[[6, 13]] = 2
-# Wider than the 16 and 5 bits of old, of which the others were 0 (libbpf f7a6b9eaff3e, 2026).
+# Wider since libbpf f7a6b9eaff3e (2026) than the 16 and 5 bits of old, whose other bits are 0.
 _COUNT_MASK, _KIND_SHIFT, _KIND_MASK = 0xFFFFFF, 24, 0x7F
 _PIECE = 16384
 """Words at a time: what is reckoned of so many stays in the processor's cache."""

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attach programs to the begin and the return of functions of the kernel and its modules.
 
-By fentry where the kernel has types of the function (5.5+, and 5.11+ for modules that were built with BTF): the kernel runs it also
-where an interrupt comes in the middle of another program. Else by a kprobe as a perf event, and not by the text files of tracefs: nothing
-of it is left behind, whatever ends the recorder. A kprobe is missed where it interrupts another one, or a program, on its CPU, and
-a return where more threads are in the function than the kernel has room for; how often, kernels from 6.7 on say.
+Two ways, neither of which sees everything:
+
+- fentry, where the kernel has types of the function (5.5+, and 5.11+ for modules that were built with BTF). The kernel runs it also
+  where an interrupt comes in the middle of another program, but a program that is preempted is skipped for other threads of its CPU.
+- A kprobe, as a perf event, and not by the text files of tracefs: nothing of it is left behind, whatever ends the recorder. It cannot be
+  preempted, but is missed where an interrupt comes in the middle of another kprobe or program, and a return is where more threads are in
+  the function than the kernel has room for (10 at least, and twice the CPUs). How often, kernels from 6.7 on say.
+
+So interrupt handlers are had by fentry first, and what threads call by kprobes.
 
 A module cannot be unloaded while fentry programs are loaded for it; a kprobe does not hold it, and is gone with it.
 """
@@ -23,7 +28,7 @@ from fencepath._bpf.attach import Link, attempt, link_perf_event
 from fencepath._bpf.btf import KernelTypes
 from fencepath.errors import AttachError, LoadError, MachineError, UsageError
 
-__all__ = ["FORCE_VARIABLE", "FunctionProgram", "attach_function", "attach_kprobe", "functions_refused", "missed"]
+__all__ = ["FORCE_VARIABLE", "FunctionLink", "FunctionProgram", "attach_function", "functions_refused"]
 
 FORCE_VARIABLE = "FENCEPATH_FUNCTION_ATTACH"
 """Environment variable that forces one way to attach to kernel functions (``fentry`` or ``kprobe``), for tests."""
@@ -51,11 +56,29 @@ class FunctionProgram(NamedTuple):
     returning: bool
 
 
+class FunctionLink(Link):
+    """An attachment to a function.
+
+    Attributes:
+        way: ``fentry`` or ``kprobe``.
+        returning: whether it is for the return.
+    """
+
+    def __init__(self, function: str, way: str, fd: int, *, returning: bool) -> None:
+        super().__init__(f"{function}() by {way}", [fd])
+        self.way = way
+        self.returning = returning
+
+    def missed(self) -> int | None:
+        """How often at the most the kernel did not run the program of a kprobe; None where it does not say. Of fentry the program says it."""
+        return 0 if self.way == "fentry" else bpf.link_missed(self.fds[0])
+
+
 Load = Callable[[str, bpf.ProgramType, int | None, bpf.BtfFunction | None], int]
 """Loads a program: name, type, attach type, function."""
 
 
-def attach_function(program: FunctionProgram, function: str, module: str, load: Load) -> Link:
+def attach_function(program: FunctionProgram, function: str, module: str, load: Load, *, in_task: bool) -> FunctionLink:
     """Attach to a function, for every process and CPU.
 
     Args:
@@ -63,33 +86,21 @@ def attach_function(program: FunctionProgram, function: str, module: str, load: 
         function: its name, as in kallsyms; of a loaded module too.
         module: whose it is; "" for the kernel itself.
         load: loads one of the programs.
+        in_task: whether threads call it, and not interrupts.
 
     Raises:
         AttachError: if there is no such function, the kernel lets nobody probe it, or refuses.
         LoadError: the verifier refuses the program.
-        MachineError: if the kernel has no kprobes, and the function cannot be had by fentry.
+        MachineError: if the kernel has no kprobes, or no types.
     """
     ways = _ways()
-    if "fentry" in ways:
-        try:
-            return _attach_fentry(program, function, module, load)
-        except (AttachError, LoadError, MachineError):
-            if "kprobe" not in ways:
-                raise
-    return attach_kprobe(
-        load(program.kprobe, bpf.ProgramType.KPROBE, None, None), function, returning=program.returning
-    )
-
-
-def attach_kprobe(fd: int, function: str, *, returning: bool) -> Link:
-    """Attach a program of type KPROBE by a perf event; else as :func:`attach_function`."""
-    probe = f"{function}() by kprobe"
-    return Link(probe, [attempt(probe, lambda: _link(fd, function, returning), _message)])
-
-
-def missed(link: Link) -> int:
-    """How often at the most the kernel did not run the program of a kprobe; 0 where it does not say, and for fentry."""
-    return sum(bpf.link_missed(fd) or 0 for fd in link.fds)
+    first, *others = reversed(ways) if in_task else ways
+    try:
+        return _attach(first, program, function, module, load)
+    except (AttachError, LoadError, MachineError):
+        if not others:
+            raise
+        return _attach(others[0], program, function, module, load)
 
 
 @functools.cache
@@ -130,7 +141,7 @@ def _try_fentry() -> None:
 def _try_kprobe() -> None:
     program = bpf.prog_load(bpf.ProgramType.KPROBE, "fp_nothing", _RETURN_ZERO)
     try:
-        attach_kprobe(program, _TRIED, returning=False).close()
+        os.close(attempt(_TRIED, lambda: _link(program, _TRIED, returning=False), _message))
     finally:
         os.close(program)
 
@@ -141,19 +152,28 @@ def _reason(error: Exception) -> str:
     return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def _attach_fentry(program: FunctionProgram, function: str, module: str, load: Load) -> Link:
+def _attach(way: str, program: FunctionProgram, function: str, module: str, load: Load) -> FunctionLink:
+    probe = f"{function}() by {way}"
+    if way == "fentry":
+        traced = _load_traced(program, function, module, load)
+        fd = attempt(probe, lambda: bpf.tracing_open(traced), _message)
+    else:
+        loaded = load(program.kprobe, bpf.ProgramType.KPROBE, None, None)
+        fd = attempt(probe, lambda: _link(loaded, function, program.returning), _message)
+    return FunctionLink(function, way, fd, returning=program.returning)
+
+
+def _load_traced(program: FunctionProgram, function: str, module: str, load: Load) -> int:
     number = _number(function, module)
     types = bpf.module_btf(module) if module else 0
     if types is None:
         raise MachineError(f"there are no types of {module}")
     attach_type = bpf.AttachType.TRACE_FEXIT if program.returning else bpf.AttachType.TRACE_FENTRY
     try:
-        fd = load(program.fentry, bpf.ProgramType.TRACING, attach_type, bpf.BtfFunction(number, types))
+        return load(program.fentry, bpf.ProgramType.TRACING, attach_type, bpf.BtfFunction(number, types))
     finally:
         if types:
             os.close(types)
-    probe = f"{function}() by fentry"
-    return Link(probe, [attempt(probe, lambda: bpf.tracing_open(fd), _message)])
 
 
 def _number(function: str, module: str = "") -> int:
@@ -165,11 +185,11 @@ def _number(function: str, module: str = "") -> int:
 
 
 def _link(fd: int, function: str, returning: bool) -> int:
-    pmu, return_bit = _numbers()
+    pmu, return_bit = _pmu()
     return link_perf_event(fd, bpf.perf_event_open(pmu, 1 << return_bit if returning else 0, path=function), 0)
 
 
-def _numbers() -> tuple[int, int]:
+def _pmu() -> tuple[int, int]:
     try:
         number = int((_PMU / "type").read_text())
         return number, int((_PMU / "format" / "retprobe").read_text().strip().removeprefix("config:"))

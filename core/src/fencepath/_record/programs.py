@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fencepath._bpf.attach import Link, attach_raw_tracepoint, attach_tracepoint, close_links
 from fencepath._bpf.compiler import BpfObject
-from fencepath._bpf.functions import attach_function, missed
+from fencepath._bpf.functions import FunctionLink, attach_function
 from fencepath._bpf.sys import ProgramType
 from fencepath._functions.program import FunctionCalls, function_programs, generate_programs, member_defines
 from fencepath._record.plan import PlannedSet
 from fencepath.plugin import Detail
+from fencepath.records import Records
 from fencepath.tracepoints import accessors_header, generate_program, program_name
 
 __all__ = ["LoadedSet", "load_set", "recorded_functions", "records_header"]
@@ -52,7 +53,7 @@ class LoadedSet:
         self.bpf = bpf
         self.calls = calls
         self.links: list[Link] = []
-        self._of_functions: list[tuple[str, Link]] = []
+        self._of_functions: list[tuple[str, FunctionLink]] = []
 
     def attach(self) -> None:
         """Load and attach the programs on tracepoints and kernel functions.
@@ -74,7 +75,9 @@ class LoadedSet:
             for probed in function_programs(resolved):
                 # Returns first: a call that begins between the two is then complete, not open for ever.
                 for program in (probed.end, probed.begin):
-                    link = attach_function(program, probed.function, probed.module, self.bpf.load)
+                    link = attach_function(
+                        program, probed.function, probed.module, self.bpf.load, in_task=resolved.record.in_task
+                    )
                     self.links.append(link)
                     self._of_functions.append((resolved.record.kind, link))
 
@@ -90,8 +93,21 @@ class LoadedSet:
         """
         counts: dict[str, int] = {}
         for kind, link in self._of_functions:
-            counts[kind] = counts.get(kind, 0) + missed(link)
+            counts[kind] = counts.get(kind, 0) + (link.missed() or 0)
         return counts
+
+    def open_calls(self, now_ns: int) -> Iterator[tuple[str, Records, bool]]:
+        """Yield, by kind, the calls of kernel functions that have begun and whose return was not seen, to be asked before detaching.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC, written as ``time_ns``.
+
+        Returns:
+            Kind, records with :attr:`Flags.OPEN`, and whether it is sure that they are open: of a kprobe a return may have been missed.
+        """
+        unsure = {kind for kind, link in self._of_functions if link.returning and link.missed() != 0}
+        for kind, records in self.calls.open_calls(now_ns):
+            yield kind, records, kind not in unsure
 
     def detach(self) -> None:
         """Take all attachments away; records in the rings stay."""

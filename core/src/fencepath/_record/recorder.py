@@ -369,13 +369,17 @@ class Recorder:
             self._processes.look(self._targets.processes)
             self._processes.end()
         self._uprobes.stop()
+        now_ns = time.monotonic_ns()
         # before: a call that returns meanwhile has its record, and is told from it by when it began
-        open_calls = [pair for loaded in self._loaded for pair in loaded.calls.open_calls(time.monotonic_ns())]
+        open_calls = [found for loaded in self._loaded for found in loaded.open_calls(now_ns)]
         self._missed = Counter({kind: count for loaded in self._loaded for kind, count in loaded.missed().items()})
         close_links([link for loaded in self._loaded for link in loaded.links])
-        for kind, records in open_calls:
+        for kind, records, sure in open_calls:
             with self._held_back():
-                self._writer.append(kind, records)
+                if sure:
+                    self._writer.append(kind, records)
+                else:
+                    self._note_gap("missed_return", int(records["begin_ns"].min()), now_ns, kind, len(records))
         for step in (
             self._end_syscalls,
             self._step,

@@ -50,9 +50,9 @@ static __always_inline u32 fp_kernel_read(void *into, u32 size, u64 at) {
 
 /*
  * Whether a function is called by the one that `outer` is a call of. Of kprobes a frame is known, by its place on the stack: that of
- * who is called lies below. If it does not, the return of the outer one was missed.
+ * who is called lies below, or at the same place if it is jumped to. If it lies above, the return of the outer one was missed.
  */
-#define FP_IS_INSIDE(outer, frame) ((outer) && !((frame) && (outer)->reserved && (u32)(frame) >= (outer)->reserved))
+#define FP_IS_INSIDE(outer, frame) ((outer) && !((frame) && (outer)->reserved && (u32)(frame) > (outer)->reserved))
 
 /* The begin of a function: what it is called with is kept until it returns. `within`: index of one that calls it, or -1. */
 #define FP_FUNCTION_BEGIN(type, take, frame, index, within, number, calls)                                             \

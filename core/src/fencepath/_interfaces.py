@@ -75,7 +75,7 @@ def _others(probe: Probe) -> Iterator[str]:
             yield "BTF, by which the device behind a file descriptor is read"
     elif isinstance(probe, FunctionProbe):
         names = (" or ".join(function.names) for function in probe.record.functions)
-        yield f"kprobes on one at least of {', '.join(names)}"
+        yield f"kprobes or fentry on one at least of {', '.join(names)}"
         if probe.record.members:
             yield "BTF, by which structures of the kernel are read"
     elif probe.raw:

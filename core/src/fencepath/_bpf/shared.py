@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import struct
 from collections.abc import Mapping
 from types import TracebackType
@@ -54,6 +55,8 @@ class Shared:
             made.callback(self.losses.close)
             self.tgids = made.enter_context(Map.hash("fp_tgids", 4, 4, _TARGETS))
             self.tids = made.enter_context(Map.hash("fp_tids", 4, 4, _TARGETS))
+            self._secret = made.enter_context(Map.array("fp_secret", 16, 1))
+            self._secret.update(bytes(4), struct.pack("=QQ", secrets.randbits(64), secrets.randbits(64) | 1))
             self._joining = None if cgroup is None else made.enter_context(Map.array("fp_joining", 16, 1))
             if self._joining is not None:
                 self._joining.update(bytes(4), struct.pack("=QQ", cgroup, self._self_tgid))
@@ -74,6 +77,7 @@ class Shared:
             **self.losses.defines(),
             "FP_TGIDS_FD": self.tgids.fd,
             "FP_TIDS_FD": self.tids.fd,
+            "FP_SECRET_FD": self._secret.fd,
             **({} if self._joining is None else {"FP_JOINING_FD": self._joining.fd}),
             "FP_ALL_PROCESSES": int(self._all_processes),
             # only where it is used: programs that do not depend on who records can be kept

@@ -56,8 +56,8 @@ class KernelFunction(msgspec.Struct, frozen=True):
     """A function of the kernel or a module.
 
     Attributes:
-        names: what it is called, the newest name first; the first that the kernel has is taken. A function that the compiler put
-            into another one, or renamed (``name.isra.0``), is not there.
+        names: what versions call it; the first that the kernel has is taken. A function that the compiler put into another one, or
+            renamed (``name.isra.0``), is not there.
         module: without which it is not to be expected, as in /proc/modules (``nvidia_uvm``); "" if it is the kernel's own. Where
             it is, the kernel says.
         within: place in the record of a function that calls this one: called from there it is part of that call and makes no event, so

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import secrets
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -88,7 +86,7 @@ def generate_programs(resolved: ResolvedFunctions) -> str:
 
 
 class FunctionCalls:
-    """The calls of records' functions that have begun and not returned: one map each, and what stands for addresses.
+    """The calls of records' functions that have begun and not returned: one map each.
 
     Args:
         resolved: the records.
@@ -100,18 +98,13 @@ class FunctionCalls:
         try:
             for record in self._records:
                 self._maps.append(Map.hash("fp_functions", 8, record.layout.size_bytes, _CALLS))
-            if self._records:
-                self._secret = Map.array("fp_secret", 16, 1)
-                self._maps.append(self._secret)
-                self._secret.update(bytes(4), struct.pack("=QQ", secrets.randbits(64), secrets.randbits(64) | 1))
         except BaseException:
             self.close()
             raise
 
     def defines(self) -> dict[str, str | int]:
         """Return the macros that the generated programs ask for."""
-        maps = {_map_macro(record): each.fd for record, each in zip(self._records, self._maps, strict=False)}
-        return {**maps, "FP_FUNCTION_SECRET_FD": self._secret.fd} if self._records else {}
+        return {_map_macro(record): each.fd for record, each in zip(self._records, self._maps, strict=True)}
 
     def open_calls(self, now_ns: int) -> Iterator[tuple[str, Records]]:
         """Yield, by kind, the calls that have not returned, as records with :attr:`Flags.OPEN`.
@@ -119,7 +112,7 @@ class FunctionCalls:
         Args:
             now_ns: CLOCK_MONOTONIC, written as ``time_ns``.
         """
-        for record, each in zip(self._records, self._maps, strict=False):
+        for record, each in zip(self._records, self._maps, strict=True):
             found = np.frombuffer(b"".join(value for _, value in each.items()), record.layout.dtype).copy()
             if len(found):
                 found["reserved"] = 0

@@ -10,6 +10,7 @@
  *   FP_LOSSES_FD, FP_ROWS    loss counters and their rows: a power of two above the highest kind number
  *   FP_KIND_<NAME>           kind numbers
  *   FP_TGIDS_FD, FP_TIDS_FD  target processes and threads: hash maps with u32 keys
+ *   FP_SECRET_FD             what makes numbers of addresses, another one in each recording
  *   FP_ALL_PROCESSES         1: every process is a target
  *   FP_SELF_TGID             with that, the recorder, which never is; else nobody puts it into the sets
  */
@@ -100,6 +101,30 @@ static __always_inline void fp_fill(struct fp_header *h, u16 kind, u32 flags) {
 static __always_inline void fp_clear(void *memory, u32 size) {
     bpf_probe_read_kernel(memory, size, (void *)0);
 }
+
+#ifdef FP_SECRET_FD
+
+struct fp_secret {
+    u64 mask;
+    u64 odd;
+};
+
+/*
+ * A number that stands for an address: the same one each time, and never the same for two, as each step can be undone with the
+ * secret. Multiplying carries what differs upwards, shifting downwards.
+ */
+static __always_inline u64 fp_identity(u64 address) {
+    u32 first = 0;
+    struct fp_secret *secret = bpf_map_lookup_elem(FP_MAP(FP_SECRET_FD), &first);
+
+    if (!address || !secret)
+        return 0;
+    address = (address ^ secret->mask) * secret->odd;
+    address = (address ^ address >> 32) * secret->odd;
+    return address ^ address >> 29;
+}
+
+#endif
 
 /* The size class of a record of `size` bytes; constant after inlining. 0: there is none. */
 static __always_inline u32 fp_class(u32 size) {

@@ -5,18 +5,12 @@
  *
  * Macros given by -D, besides those of fencepath.h:
  *   FP_CALLS_OF_<KIND>_FD      calls that have begun, as records, by thread
- *   FP_FUNCTION_SECRET_FD      what makes numbers of addresses
  *   FP_OFFSET_<STRUCT>_<MEMBER>
  */
 #ifndef FENCEPATH_FUNCTIONS_H
 #define FENCEPATH_FUNCTIONS_H
 
 #include "fencepath.h"
-
-struct fp_secret {
-    u64 mask;
-    u64 odd;
-};
 
 /*
  * Who is in which function of a record: a thread is in it once, and what interrupts it is in functions of other records. The
@@ -26,21 +20,6 @@ static __always_inline u64 fp_function_key(u32 index) {
     u32 tid = bpf_get_current_pid_tgid();
 
     return (u64)index << 48 | (tid ? tid : 1ULL << 32 | bpf_get_smp_processor_id());
-}
-
-/*
- * A number that stands for an address: the same one each time, and never the same for two, as each step can be undone with the
- * secret. Multiplying carries what differs upwards, shifting downwards.
- */
-static __always_inline u64 fp_identity(u64 address) {
-    u32 first = 0;
-    struct fp_secret *secret = bpf_map_lookup_elem(FP_MAP(FP_FUNCTION_SECRET_FD), &first);
-
-    if (!address || !secret)
-        return 0;
-    address = (address ^ secret->mask) * secret->odd;
-    address = (address ^ address >> 32) * secret->odd;
-    return address ^ address >> 29;
 }
 
 /* Read kernel memory; returns record flags, and what could not be read is 0. */

@@ -36,6 +36,9 @@ from fencepath.tracepoints import TracepointField, TracepointFormat, TracepointS
 
 __all__ = ["Actor", "Stage", "Theatre", "played"]
 
+PLAIN = (0, 1)
+"""A secret by which small numbers stand for themselves: what is played is what is compared with."""
+
 _CALLS = {
     "process_vm_readv": 310, "process_vm_writev": 311, "move_pages": 279, "mbind": 237, "io_pgetevents": 333,
     "epoll_pwait2": 441, "preadv2": 327, "pwritev2": 328, "copy_file_range": 326, "splice": 275, "io_uring_enter": 426,
@@ -219,7 +222,7 @@ def played(
     )
     numbers = {kind: layouts.number(kind) for kind in layouts}
     with contextlib.ExitStack() as undo:
-        shared = undo.enter_context(Shared(numbers, rings=Rings(4 << 20), self_tgid=os.getpid()))
+        shared = undo.enter_context(Shared(numbers, rings=Rings(4 << 20), self_tgid=os.getpid(), secret=PLAIN))
         theatre = Theatre(plugin, planned, shared, layouts)
         theatre.target, theatre.other = (undo.enter_context(_actor(stage.roles)) for _ in range(2))
         Targets(shared.tgids, shared.tids).add(theatre.target.pid)

@@ -29,6 +29,8 @@ class Shared:
         all_processes: whether every process but the recorder is a target, whatever the sets hold.
         self_tgid: the recorder in the initial pid namespace; None for this process.
         cgroup: id of the cgroup whose processes become targets, but the recorder; None for none.
+        secret: what makes numbers of addresses: any number, and an odd one; None for new ones. With (0, 1) numbers below 2**29 stay as they
+            are, for tests.
 
     Attributes:
         rings: where records arrive.
@@ -45,6 +47,7 @@ class Shared:
         all_processes: bool = False,
         self_tgid: int | None = None,
         cgroup: int | None = None,
+        secret: tuple[int, int] | None = None,
     ) -> None:
         self._kinds = dict(kinds)
         self._all_processes = all_processes
@@ -56,7 +59,9 @@ class Shared:
             self.tgids = made.enter_context(Map.hash("fp_tgids", 4, 4, _TARGETS))
             self.tids = made.enter_context(Map.hash("fp_tids", 4, 4, _TARGETS))
             self._secret = made.enter_context(Map.array("fp_secret", 16, 1))
-            self._secret.update(bytes(4), struct.pack("=QQ", secrets.randbits(64), secrets.randbits(64) | 1))
+            self._secret.update(
+                bytes(4), struct.pack("=QQ", *(secret or (secrets.randbits(64), secrets.randbits(64) | 1)))
+            )
             self._joining = None if cgroup is None else made.enter_context(Map.array("fp_joining", 16, 1))
             if self._joining is not None:
                 self._joining.update(bytes(4), struct.pack("=QQ", cgroup, self._self_tgid))

@@ -72,6 +72,8 @@ def _present(resolved: Resolved, binding: Binding, field: TracepointField, user:
         yield _text(name, take, field, user)
     elif take.is_array:
         yield _numbers(name, take, field)
+    elif take.identity:
+        yield f"{_scalar(f'{name}_AS_IT_IS', take, field)}\nFP_TP_IDENTITY({name}, {name}_AS_IT_IS)"
     else:
         yield _scalar(name, take, field)
 

@@ -25,6 +25,8 @@ class Take(msgspec.Struct, frozen=True):
         optional: go on without it; it is then 0 and listed as absent.
         narrow: take the low bytes of a wider field on purpose. Otherwise a field that is wider than `type` counts as
             missing.
+        identity: it is an address of the kernel, of which only matters whether two are the same: taken is a number that stands for it
+            in this recording, and does not show it. 0 stays 0.
     """
 
     name: str
@@ -33,8 +35,11 @@ class Take(msgspec.Struct, frozen=True):
     other_names: tuple[str, ...] = ()
     optional: bool = False
     narrow: bool = False
+    identity: bool = False
 
     def __post_init__(self) -> None:
+        if self.identity and self.type != "u64":
+            raise ValueError(f"{self.name}: what stands for an address is a u64")
         if _TYPE.match(self.type) is None or self.type == "char":
             raise ValueError(f"{self.name}: {self.type!r} is not a record type (u32, s64, char[16], u64[4])")
 

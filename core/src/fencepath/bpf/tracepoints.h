@@ -35,6 +35,13 @@
         return (to)fp_tp_v;                                                                                            \
     }
 
+/* What stands for an address of the kernel. */
+#define FP_TP_IDENTITY(name, address)                                                                                  \
+    static __always_inline u64 name(const void *ctx)                                                                   \
+    {                                                                                                                  \
+        return fp_identity(address(ctx));                                                                              \
+    }
+
 #define FP_TP_ABSENT_SCALAR(name, to)                                                                                  \
     static __always_inline to name(const void *ctx)                                                                    \
     {                                                                                                                  \

@@ -145,7 +145,7 @@ class BoCreate(Event, frozen=True, kw_only=True, tag=BO_CREATE):
     """A thread makes a buffer object, by DRM or by /dev/kfd.
 
     Attributes:
-        bo: its address in the kernel, which a later one may get.
+        bo: a number that stands for it in this recording; a later one may get the same.
         size_bytes: whole pages.
         placement: where it is at first: ``vram``, ``gtt``, ``system``, ...
         preferred_domains: AMDGPU_GEM_DOMAIN_* bits (include/uapi/drm/amdgpu_drm.h).
@@ -170,7 +170,7 @@ class BoMove(Event, frozen=True, kw_only=True, tag=BO_MOVE):
     it; else `tgid` is a process that is none, such as one whose own buffers push this one out.
 
     Attributes:
-        bo: its address in the kernel.
+        bo: a number that stands for it in this recording.
         size_bytes: of the buffer.
         source: ``vram``, ``gtt``, ``system``, ...; ``none`` where it had no memory before.
         target: likewise; ``none`` if it has none any more, which is its end. Kernels before 6.9 do not say when a buffer
@@ -191,7 +191,7 @@ class _Mapping(Event, frozen=True, kw_only=True):
     """A range of the GPU's addresses.
 
     Attributes:
-        bo: address of the buffer object in the kernel, 0 if there is none.
+        bo: a number that stands for the buffer object in this recording, 0 if there is none.
         address: first address for the GPU.
         size_bytes: of the range.
         offset_bytes: in the buffer.
@@ -309,7 +309,7 @@ class Isolation(Event, frozen=True, kw_only=True, tag=ISOLATION):
     """The GPU goes from one owner to another where processes may not share it. Every one of the machine.
 
     Attributes:
-        previous: owner until now, as an address in the kernel.
+        previous: a number that stands for the owner until now.
         next: owner from now on.
     """
 
@@ -349,7 +349,7 @@ class UserqCreate(_Userq, frozen=True, kw_only=True, tag=USERQ_CREATE):
     """A thread makes a user queue, from the begin to the end of the driver's part.
 
     Attributes:
-        queue: its address in the kernel.
+        queue: a number that stands for it in this recording.
         state: 0 unmapped, 1 mapped, 2 preempted, 3 hung, 4 invalid address.
         partition: of the GPU's compute partitions.
         result: 0, or a negative errno.

@@ -62,7 +62,7 @@ _JOB = (
     Take("ring", _NAME, other_names=("ring_name",)),
 )
 _RANGE = (
-    Take("bo", "u64"),
+    Take("bo", "u64", identity=True),
     # in pages of the GPU, which have 4096 bytes
     Take("start", "u64"),
     Take("last", "u64"),
@@ -70,7 +70,7 @@ _RANGE = (
     Take("flags", "u64", as_="mapping_flags"),
 )
 _PLACEMENTS = (
-    Take("bo", "u64"),
+    Take("bo", "u64", identity=True),
     Take("bo_size", "u64", as_="size_bytes"),
     Take("old_placement", "u32", as_="source"),
     Take("new_placement", "u32", as_="target"),
@@ -103,7 +103,7 @@ MEMORY = {
     "on_bo_create": _record(
         BO_CREATE,
         "amdgpu_bo_create",
-        Take("bo", "u64"),
+        Take("bo", "u64", identity=True),
         Take("pages", "u32"),
         Take("type", "u32", as_="placement"),
         Take("prefer", "u32", as_="preferred_domains"),
@@ -167,7 +167,7 @@ ISOLATION_RECORDS = (
         kind=ISOLATION,
         group=_GROUP,
         event="amdgpu_isolation",
-        fields=(Take("prev", "u64", as_="previous"), Take("next", "u64")),
+        fields=(Take("prev", "u64", as_="previous", identity=True), Take("next", "u64", identity=True)),
         when=(Always(),),
     ),
     TracepointRecord(
@@ -181,7 +181,7 @@ ISOLATION_RECORDS = (
 """Changes of the GPU's owner, whoever they are."""
 
 _USERQ_LIFE = (
-    Take("queue", "u64"),
+    Take("queue", "u64", identity=True),
     Take("doorbell_index", "u64", as_="doorbell"),
     Take("queue_type", "s32"),
     Take("state", "s32"),
@@ -196,9 +196,9 @@ _RESULT = Take("result", "s32")
 _DEVICE = Take("dev", "char[16]", as_="device")
 
 USER_QUEUES = {
-    "on_userq_create_start": _record(USERQ_CREATE, "amdgpu_userq_create_start", Take("queue", "u64")),
+    "on_userq_create_start": _record(USERQ_CREATE, "amdgpu_userq_create_start", Take("queue", "u64", identity=True)),
     "on_userq_create_end": _record(USERQ_CREATE, "amdgpu_userq_create_end", *_USERQ_LIFE, _RESULT),
-    "on_userq_destroy_start": _record(USERQ_DESTROY, "amdgpu_userq_destroy_start", Take("queue", "u64")),
+    "on_userq_destroy_start": _record(USERQ_DESTROY, "amdgpu_userq_destroy_start", Take("queue", "u64", identity=True)),
     "on_userq_destroy_end": _record(USERQ_DESTROY, "amdgpu_userq_destroy_end", *_USERQ_LIFE, _RESULT),
     "on_userq_state_start": _record(
         USERQ_STATE, "amdgpu_userq_state_start", Take("doorbell_index", "u64", as_="doorbell"), Take("from", "u32", as_="from_state")

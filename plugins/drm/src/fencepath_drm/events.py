@@ -98,7 +98,7 @@ class JobQueue(Event, frozen=True, kw_only=True, tag="drm.job.queue"):
         fence_seqno: likewise.
         client_id: ``drm-client-id`` of the file that it came by, 0 if the kernel does not say (before 6.17).
         id: number that a ring gives its jobs, 0 if the kernel has none (6.17+).
-        scheduler: address of the ring's scheduler, 0 if not known; tells rings of one name apart.
+        scheduler: a number that stands for the ring's scheduler in this recording, 0 if not known; tells rings of one name apart.
         job_count: jobs of this entity that wait.
         hw_job_count: jobs that the ring's hardware has; units of its own ("credits") from 6.8 on.
         dev: device, such as ``0000:03:00.0``; "" if not known.
@@ -285,7 +285,7 @@ class VblankQueued(Event, frozen=True, kw_only=True, tag="drm.vblank.queued"):
     """A thread asks to be told of a frame.
 
     Attributes:
-        file: address of the open file, which means nothing but itself.
+        file: a number that stands for the open file in this recording.
         crtc: index of the pipe.
         seq: frame that is asked for.
     """
@@ -319,7 +319,7 @@ class VblankDelivered(Event, frozen=True, kw_only=True, tag="drm.vblank.delivere
     """Whoever asked is told of a frame, or of a page flip.
 
     Attributes:
-        file: address of the open file.
+        file: a number that stands for the open file in this recording.
         crtc: index of the pipe.
         seq: frame.
     """

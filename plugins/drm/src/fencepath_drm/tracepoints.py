@@ -84,7 +84,7 @@ WAIT_START = TracepointRecord(
 WAIT_END = TracepointRecord(kind="drm.fence.wait", group="dma_fence", event="dma_fence_wait_end", fields=_SHORT)
 
 _FRAME = (Take("crtc", "s32"), Take("seq", "u32"))
-_FILE = Take("file", "u64")
+_FILE = Take("file", "u64", identity=True)
 
 QUEUED = TracepointRecord(
     kind="drm.vblank.queued", group="drm", event="drm_vblank_event_queued", fields=(_FILE, *_FRAME)

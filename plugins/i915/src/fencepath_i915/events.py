@@ -185,7 +185,7 @@ class ObjectCreate(Event, frozen=True, kw_only=True, tag=OBJECT_CREATE):
     """A thread makes a memory object.
 
     Attributes:
-        object: its address in the kernel, which a later one may get.
+        object: a number that stands for it in this recording; a later one may get the same.
         size_bytes: of the object.
     """
 
@@ -199,7 +199,7 @@ class ObjectDestroy(Event, frozen=True, kw_only=True, tag=OBJECT_DESTROY):
     """The last user of an object lets go of it; with TASK the event's thread is a target's.
 
     Attributes:
-        object: its address in the kernel.
+        object: a number that stands for it in this recording.
         size_bytes: of the object, 0 if its creation was not seen.
         owner_tgid: process that made it, 0 if that was not seen.
     """
@@ -215,7 +215,7 @@ class _Range(Event, frozen=True, kw_only=True):
     """Attributes of a part of an object.
 
     Attributes:
-        object: its address in the kernel.
+        object: a number that stands for it in this recording.
         offset_bytes: where the part begins.
         size_bytes: of the part.
     """
@@ -241,7 +241,7 @@ class Clflush(Event, frozen=True, kw_only=True, tag=CLFLUSH):
     """The CPU's caches are written back for an object, by a thread of a target or by a worker for it.
 
     Attributes:
-        object: its address in the kernel.
+        object: a number that stands for it in this recording.
     """
 
     info: ClassVar[KindInfo] = KindInfo(role=Role.MEMORY)
@@ -253,7 +253,7 @@ class Fault(Event, frozen=True, kw_only=True, tag=FAULT):
     """A thread touches a page of a mapped object that is not there for the CPU yet.
 
     Attributes:
-        object: its address in the kernel.
+        object: a number that stands for it in this recording.
         page: number of the page in the object.
         through_gtt: 1 if it is mapped through the GPU's window.
         is_write: 1 if the thread writes.
@@ -271,7 +271,7 @@ class _Vma(Event, frozen=True, kw_only=True):
     """Attributes of an object in an address space of the GPU.
 
     Attributes:
-        object: its address in the kernel.
+        object: a number that stands for it in this recording.
         vm: address of the address space in the kernel.
         address: for the GPU.
         size_bytes: of the range.
@@ -352,7 +352,7 @@ class _Vm(Event, frozen=True, kw_only=True):
     """Attributes of an address space of the GPU.
 
     Attributes:
-        vm: its address in the kernel.
+        vm: a number that stands for it in this recording.
         device: minor number of the card.
     """
 
@@ -376,7 +376,7 @@ class ContextCreate(_Vm, frozen=True, kw_only=True, tag=CONTEXT_CREATE):
     """A thread makes a context, in which requests are made.
 
     Attributes:
-        context_pointer: its address in the kernel. Requests carry the number of a fence context instead.
+        context_pointer: a number that stands for it in this recording. Requests carry the number of a fence context instead.
     """
 
     info: ClassVar[KindInfo] = KindInfo(role=Role.LIFE, keep=True)

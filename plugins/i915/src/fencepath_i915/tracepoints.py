@@ -94,9 +94,14 @@ GUC_CONTEXTS = {
 }
 """Likewise: contexts at the GuC."""
 
-_OBJECT = Take("obj", "u64", as_="object")
+_OBJECT = Take("obj", "u64", as_="object", identity=True)
 _PART = (_OBJECT, Take("offset", "u64", as_="offset_bytes"), Take("len", "u64", as_="size_bytes"))
-_VMA = (_OBJECT, Take("vm", "u64"), Take("offset", "u64", as_="address"), Take("size", "u64", as_="size_bytes"))
+_VMA = (
+    _OBJECT,
+    Take("vm", "u64", identity=True),
+    Take("offset", "u64", as_="address"),
+    Take("size", "u64", as_="size_bytes"),
+)
 
 OBJECTS = {
     "on_object_create": _record(
@@ -120,10 +125,10 @@ OBJECTS = {
 """Memory objects and their addresses."""
 
 _DEVICE = Take("dev", "u32", as_="device")
-_VM = Take("vm", "u64")
+_VM = Take("vm", "u64", identity=True)
 _SIZE = Take("size", "u64", as_="size_bytes")
 _EVICT_FLAGS = Take("flags", "u32", as_="evict_flags")
-_CONTEXT = (Take("ctx", "u64", as_="context_pointer"), _VM, _DEVICE)
+_CONTEXT = (Take("ctx", "u64", as_="context_pointer", identity=True), _VM, _DEVICE)
 
 PRESSURE = {
     "on_vm_create": _record(VM_CREATE, "i915_ppgtt_create", _VM, _DEVICE),

@@ -152,7 +152,7 @@ class _Fence(_OnDevice, frozen=True, kw_only=True):
     """Attributes of a fence of the hardware.
 
     Attributes:
-        fence_address: its address in the kernel.
+        fence_address: a number that stands for it in this recording.
         fence_context: its context; the fence that user space waits for is the scheduler's and has another.
         fence_seqno: number in it.
     """
@@ -277,7 +277,7 @@ class BoMove(_OnDevice, frozen=True, kw_only=True, tag=BO_MOVE):
     With TASK the event's thread is the target's that does it; else `tgid` is a process that is none.
 
     Attributes:
-        bo: its address in the kernel.
+        bo: a number that stands for it in this recording.
         size_bytes: of the buffer.
         source: ``System``, ``TT`` (system memory that the GPU can use), ``VRAM0``, ``VRAM1``, ``Stolen``.
         target: likewise.
@@ -299,7 +299,7 @@ class _Vm(_OnDevice, frozen=True, kw_only=True):
     """Attributes of an address space.
 
     Attributes:
-        vm: its address in the kernel.
+        vm: a number that stands for it in this recording.
         asid: its number for the GPU; 0 when it is made, and where there are no page faults.
         vm_flags: XE_VM_FLAG_* bits of the driver, 0 before 6.16.
     """
@@ -355,7 +355,7 @@ class _Vma(_OnDevice, frozen=True, kw_only=True):
     """Attributes of a range of an address space.
 
     Attributes:
-        vma: its address in the kernel.
+        vma: a number that stands for it in this recording.
         vm: address of the address space, 0 before 6.16.
         address: first address for the GPU.
         size_bytes: of the range.
@@ -418,7 +418,7 @@ class _Tlb(_OnDevice, frozen=True, kw_only=True):
     """Attributes of an invalidation of the GPU's translations. All of the machine, whoever they are for.
 
     Attributes:
-        fence_address: its address in the kernel.
+        fence_address: a number that stands for it in this recording.
         seqno: number that the GuC answers with.
     """
 

@@ -62,7 +62,7 @@ def _records(kind: str, prefix: str, names: tuple[str, ...], fields: tuple[Take,
 
 _JOB = (
     _DEVICE,
-    Take("fence", "u64", as_="fence_address"),
+    Take("fence", "u64", as_="fence_address", identity=True),
     Take("batch_addr", "u64", as_="batch_address"),
     Take("seqno", "u32"),
     Take("lrc_seqno", "u32", optional=True),
@@ -74,7 +74,7 @@ _JOB = (
 )
 _FENCE = (
     _DEVICE,
-    Take("fence", "u64", as_="fence_address"),
+    Take("fence", "u64", as_="fence_address", identity=True),
     Take("ctx", "u64", as_="fence_context"),
     Take("seqno", "u32", as_="fence_seqno"),
 )
@@ -120,7 +120,12 @@ EXTRA_QUEUES: Programs = {
 }
 """Likewise, that a kernel may lack."""
 
-_BO = (Take("size", "u64", as_="size_bytes"), Take("vm", "u64"), Take("flags", "u32", as_="bo_flags"), _DEVICE)
+_BO = (
+    Take("size", "u64", as_="size_bytes"),
+    Take("vm", "u64", identity=True),
+    Take("flags", "u32", as_="bo_flags"),
+    _DEVICE,
+)
 
 MOVES: Programs = {
     "on_bo_move": TracepointRecord(
@@ -128,7 +133,7 @@ MOVES: Programs = {
         group=_GROUP,
         event="xe_bo_move",
         fields=(
-            Take("bo", "u64"),
+            Take("bo", "u64", identity=True),
             Take("size", "u64", as_="size_bytes"),
             Take("move_lacks_source", "u32", as_="lacks_source", optional=True),
             Take("old_placement_name", f"char[{PLACE_NAME_BYTES}]", as_="source"),
@@ -147,11 +152,16 @@ def _bo(kind: str, event: str) -> TracepointRecord:
 BOS = (_bo(BO_CREATE, "xe_bo_create"), _bo(BO_VALIDATE, "xe_bo_validate"), _bo(BO_FAULT, "xe_bo_cpu_fault"))
 """What threads do with buffer objects."""
 
-_VM = (_DEVICE, Take("vm", "u64"), Take("asid", "u32"), Take("flags", "u32", as_="vm_flags", optional=True))
+_VM = (
+    _DEVICE,
+    Take("vm", "u64", identity=True),
+    Take("asid", "u32"),
+    Take("flags", "u32", as_="vm_flags", optional=True),
+)
 _VMA = (
     _DEVICE,
-    Take("vma", "u64"),
-    Take("vm", "u64", optional=True),
+    Take("vma", "u64", identity=True),
+    Take("vm", "u64", optional=True, identity=True),
     Take("asid", "u32"),
     Take("start", "u64"),
     Take("end", "u64"),
@@ -180,7 +190,7 @@ EXTRA_VMS: Programs = {
 }
 """Likewise, that a kernel may lack."""
 
-_TLB = (Take("fence", "u64", as_="fence_address"), Take("seqno", "s32"), _DEVICE)
+_TLB = (Take("fence", "u64", as_="fence_address", identity=True), Take("seqno", "s32"), _DEVICE)
 
 
 def _tlb(kind: str, name: str) -> TracepointRecord:

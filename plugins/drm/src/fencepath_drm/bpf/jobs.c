@@ -562,6 +562,7 @@ static __always_inline void read_device(void *ctx, struct fp_drm_job_queue *r) {
     bpf_probe_read_kernel_str(r->dev, sizeof(r->dev),
                               (const void *)word_at(word_at(r->scheduler + DRM_SCHEDULER_DEVICE) + DRM_DEVICE_NAME));
 #endif
+    r->scheduler = fp_identity(r->scheduler);
 #endif
 }
 

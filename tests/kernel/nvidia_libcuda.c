@@ -23,7 +23,7 @@
 #define UVM_MIGRATE 51
 #define UVM_CREATE_EXTERNAL_RANGE 73
 #define STANDIN_WORK 0xf00d0001u
-#define WORK_NS 3000000
+#define WORK_NS 30000000 /* a poll took up to 7 ms in an emulated machine until its thread slept, and before that nothing wakes it */
 #define BLOCKING_SYNC 1u
 #define DEVICE_ADDRESSES 0x700000000000ull
 #define LIVE 64

@@ -62,7 +62,9 @@ SERVICES, MOVED, MOVED_TO = 5, 24, 3
 """Times that a thread of the kernel serves page faults of the GPU; pages that it moves each time, and where to."""
 REUSED = 13
 BURST = 10_007
-DELAY_NS = 5_000_000
+DELAY_NS = 30_000_000
+"""From the begin of a poll to the interrupt that ends it: in an emulated machine it took up to 7 ms until the thread slept, and before that
+nothing wakes it."""
 MIB = 1 << 20
 PAGE = 4096
 OTHER_UVM_MAJOR = 240

@@ -381,14 +381,14 @@ def test_a_driver_that_is_loaded_anew_is_recorded(pair: Run) -> None:
 
 
 def test_the_first_half_of_each_interrupt_is_seen_once(alone: Run) -> None:
-    """The handler of MSI-X calls the other one; both are probed. A kprobe is not run where it comes in the middle of another one."""
+    """The handler of MSI-X calls the other one; both are probed. A kprobe is not run where it comes in the middle of another program."""
     isrs, account = alone.batch(ISR), sorted(alone.rows("interrupt"), key=lambda one: one["end_ns"])
     if not FENTRY:
-        # the interrupts of these come in the middle of the request that asks for them
-        phase, before = alone.did[0].phases["early"], len(account)
+        # it comes in the middle of the request that asks for it in one phase, and of anybody's in the others
+        raised = len(account)
         inside = [np.any((isrs["begin_ns"] <= one["begin_ns"]) & (one["end_ns"] <= isrs["time_ns"])) for one in account]
-        account = [one for one, seen in zip(account, inside, strict=True) if seen or one["end_ns"] < phase.begin_ns]
-        assert before - len(account) < EARLY
+        account = [one for one, seen in zip(account, inside, strict=True) if seen]
+        assert raised - len(account) <= EARLY + (raised - EARLY) // 10
     assert len(isrs) == len(account) > WAITS
     assert {isrs.labels[label] for label in isrs["label"].tolist()} == {"nvidia_isr_msix"}
     for row, truth_of_it in enumerate(account):

@@ -48,7 +48,7 @@ def test_everything_that_programs_call_is_tried() -> None:
     called = {f"bpf_{name}" for name in re.findall(r"\bbpf_([a-z_]+)\(", text)}
     # of the compiler's, and two that go with one that is tried
     called -= {"bpf_pseudo_fd", "bpf_ringbuf_submit", "bpf_ringbuf_discard"}
-    # where it is not there functions are had by kprobes: _bpf/functions.py tries both
+    # where it is not there functions are had by kprobes: _bpf/kernel_functions.py tries both
     called -= {"bpf_get_func_ret"}
     assert called <= set(HELPERS)
 

@@ -4,21 +4,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
 from tests.core.live import live_layers
+from tests.core.planted import alternative, hooks
 
 from fencepath.events import U64, Batch, Event, KindInfo, Role
-from fencepath.plugin import API_VERSION, Alternative, LayerInfo, ProbeSet, TracepointProbe, hookimpl
+from fencepath.plugin import TracepointProbe
 from fencepath.records import Records
-from fencepath.system import System
 from fencepath.tracepoints import Take, TracepointRecord
 
 ASKED = (77_777, 88_888, 77_777, 0)
 RECORD = TracepointRecord(
-    kind="who.asked",
+    kind="planted.asked",
     group="syscalls",
     event="sys_enter_getpgid",
     fields=(Take("pid", "u64", as_="who", identity=True),),
@@ -26,7 +25,7 @@ RECORD = TracepointRecord(
 )
 
 
-class Asked(Event, frozen=True, kw_only=True, tag="who.asked"):
+class Asked(Event, frozen=True, kw_only=True, tag="planted.asked"):
     """Somebody's process group is asked for."""
 
     info: ClassVar[KindInfo] = KindInfo(role=Role.CALL)
@@ -38,27 +37,9 @@ class Decoder:
         return Batch.from_records(kind, records)
 
 
-class Layer:
-    @hookimpl
-    def fencepath_layer(self) -> LayerInfo:
-        return LayerInfo(name="who", title="questions", version="1", api=API_VERSION)
-
-    @hookimpl
-    def fencepath_event_kinds(self) -> Sequence[type[Event]]:
-        return (Asked,)
-
-    @hookimpl
-    def fencepath_probes(self, system: System) -> Sequence[ProbeSet]:
-        way = Alternative(probes=(TracepointProbe(record=RECORD),), gives=(RECORD.kind,))
-        return (ProbeSet(name="questions", detail="sync", alternatives=(way,)),)
-
-    @hookimpl
-    def fencepath_decoder(self, layouts: object, functions: object) -> Decoder:
-        return Decoder()
-
-
 def recorded() -> list[int]:
-    with live_layers({"who": Layer()}) as live:
+    way = alternative(probes=(TracepointProbe(record=RECORD),), gives=(RECORD.kind,))
+    with live_layers({"planted": hooks(kinds=(Asked,), alternatives=(way,), decoder=Decoder())}) as live:
         live.targets.add(os.getpid())
         for pid in ASKED:
             if pid:

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from fencepath._bpf.functions import FORCE_VARIABLE, functions_refused
+from fencepath._bpf.kernel_functions import FORCE_VARIABLE, functions_refused
 from fencepath._doctor.judge import judge_layers
 from fencepath._doctor.probes import kernel_functions
 from fencepath._doctor.state import MachineState, Trial, load_state
-from fencepath._functions.program import generate_programs
+from fencepath._kernel_functions.program import generate_programs
 from fencepath._text import absent_groups, absent_modules, no_group, no_module
 from fencepath.errors import UsageError
 from fencepath.kernel_functions import (

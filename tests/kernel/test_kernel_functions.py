@@ -16,10 +16,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from tests.core.live import LiveLayers, live_layers, until
+from tests.core.planted import alternative, hooks
 
 from fencepath._bpf.compiler import BpfObject
-from fencepath._bpf.functions import FORCE_VARIABLE, attach_function, functions_refused
-from fencepath._functions.program import function_programs
+from fencepath._bpf.kernel_functions import FORCE_VARIABLE, attach_function, functions_refused
+from fencepath._kernel_functions.program import function_programs
 from fencepath.errors import FencepathError
 from fencepath.events import S32, S64, U64, Batch, Event, KindInfo, Role
 from fencepath.kernel_functions import (
@@ -29,7 +30,7 @@ from fencepath.kernel_functions import (
     ResolvedFunctions,
     decode_functions,
 )
-from fencepath.plugin import API_VERSION, Alternative, FunctionProbe, LayerInfo, ProbeSet, hookimpl
+from fencepath.plugin import FunctionProbe
 from fencepath.records import Flags, Records
 from fencepath.system import System
 
@@ -37,7 +38,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.bpf]
 
 _EMPTY = "int empty(struct pt_regs *ctx) { return 0; }"
 CUT = FunctionRecord(
-    kind="fn.truncate",
+    kind="planted.truncate",
     # the first calls the second
     functions=(KernelFunction(("no_such_name", "vfs_truncate")), KernelFunction(("do_truncate",), within=0)),
     values=(
@@ -48,13 +49,13 @@ CUT = FunctionRecord(
     result="s32",
 )
 READ = FunctionRecord(
-    kind="fn.read",
+    kind="planted.read",
     functions=(KernelFunction(("anon_pipe_read", "pipe_read")), KernelFunction(("eventfd_read",))),
     result="s64",
 )
 
 
-class Truncate(Event, frozen=True, kw_only=True, tag="fn.truncate"):
+class Truncate(Event, frozen=True, kw_only=True, tag="planted.truncate"):
     """A file is cut."""
 
     info: ClassVar[KindInfo] = KindInfo(role=Role.CALL)
@@ -65,7 +66,7 @@ class Truncate(Event, frozen=True, kw_only=True, tag="fn.truncate"):
     length: S64
 
 
-class Read(Event, frozen=True, kw_only=True, tag="fn.read"):
+class Read(Event, frozen=True, kw_only=True, tag="planted.read"):
     """A pipe is read."""
 
     info: ClassVar[KindInfo] = KindInfo(role=Role.CALL)
@@ -76,26 +77,6 @@ class Read(Event, frozen=True, kw_only=True, tag="fn.read"):
 class Decoder:
     def decode(self, kind: str, records: Records) -> Batch:
         return decode_functions(kind, records, ("first", "second"))
-
-
-class Layer:
-    @hookimpl
-    def fencepath_layer(self) -> LayerInfo:
-        return LayerInfo(name="fn", title="functions", version="1", api=API_VERSION)
-
-    @hookimpl
-    def fencepath_event_kinds(self) -> Sequence[type[Event]]:
-        return (Truncate, Read)
-
-    @hookimpl
-    def fencepath_probes(self, system: System) -> Sequence[ProbeSet]:
-        probes = tuple(FunctionProbe(record=record) for record in (CUT, READ))
-        way = Alternative(probes=probes, gives=(CUT.kind, READ.kind))
-        return (ProbeSet(name="functions", detail="sync", alternatives=(way,)),)
-
-    @hookimpl
-    def fencepath_decoder(self, layouts: object, functions: object) -> Decoder:
-        return Decoder()
 
 
 class Seen:
@@ -145,7 +126,10 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 def attached(way: str) -> Iterator[LiveLayers]:
     """One set of programs for all tests; each looks at what comes after its begin."""
     assert functions_refused() == ""
-    with live_layers({"fn": Layer()}) as layers:
+    probes = tuple(FunctionProbe(record=record) for record in (CUT, READ))
+    way_to_both = alternative(probes=probes, gives=(CUT.kind, READ.kind))
+    layer = hooks(kinds=(Truncate, Read), alternatives=(way_to_both,), decoder=Decoder())
+    with live_layers({"planted": layer}) as layers:
         assert layers.plan.missing == []
         yield layers
 
@@ -303,7 +287,7 @@ def test_what_it_needs_of_root_s_powers(way: str, capabilities: Sequence[str], w
     paranoid = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
     more = ("sys_admin",) if works and way == "kprobe" and paranoid > 2 else ()
     held = "".join(f",+{name}" for name in (*capabilities, *more))
-    script = "from fencepath._bpf.functions import functions_refused; print(functions_refused() or 'works')"
+    script = "from fencepath._bpf.kernel_functions import functions_refused; print(functions_refused() or 'works')"
     words = ["setpriv", f"--inh-caps=-all{held}", f"--bounding-set=-all{held}", sys.executable, "-c", script]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -44,7 +44,7 @@ from tests.kernel.nvidia_standin import TRUTH, UVM, Row, truth
 from typer.testing import CliRunner
 
 from fencepath import Analysis, open_recording
-from fencepath._bpf.functions import FORCE_VARIABLE
+from fencepath._bpf.kernel_functions import FORCE_VARIABLE
 from fencepath.cli.application import app
 from fencepath.entities import NO_ENTITY
 from fencepath.events import Batch

@@ -9,14 +9,14 @@ they add what no tracepoint tells.
 
 from __future__ import annotations
 
-from fencepath._functions.declare import (
+from fencepath._kernel_functions.declare import (
     FunctionRecord,
     FunctionValue,
     KernelFunction,
     NoFunctions,
     ResolvedFunctions,
 )
-from fencepath._functions.decode import decode_functions
+from fencepath._kernel_functions.decode import decode_functions
 
 __all__ = [
     "FunctionRecord",

@@ -233,7 +233,7 @@ class System:
         Raises:
             MachineError: tracefs is not mounted or cannot be read.
         """
-        from fencepath._bpf.functions import functions_refused
+        from fencepath._bpf.kernel_functions import functions_refused
 
         return cls(
             tracepoints=LiveTracepoints(),

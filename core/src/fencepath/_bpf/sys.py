@@ -53,6 +53,8 @@ _NR_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 _PERF_FLAG_FD_CLOEXEC = 8
 _LOAD_BYTES = 72
 """Of the attributes of PROG_LOAD, what every program needs."""
+_MISSED_END = 56
+"""Bytes of ``struct bpf_link_info`` up to the end of what it says of missed kprobes."""
 _KPROBE_LINKS = (3, 4)
 """BPF_PERF_EVENT_KPROBE and _KRETPROBE of ``enum bpf_perf_event_type``."""
 _PERF_EVENT_IOC_ENABLE = 0x2400
@@ -372,11 +374,17 @@ def _btf_name(fd: int) -> str:
 def link_missed(link: int) -> int | None:
     """Return how often the kernel did not run a kprobe's program; None if it does not say (before 6.7)."""
     # struct bpf_link_info: perf_event.type at 16, and of a kprobe: name, name_len, offset, addr, missed at 24 to 56
-    info = ctypes.create_string_buffer(64)
-    _bpf(_Command.OBJ_GET_INFO_BY_FD, _attributes("IIQ", link, len(info), ctypes.addressof(info)))
+    info = ctypes.create_string_buffer(_MISSED_END)
+    attributes = _attributes("IIQ", link, len(info), ctypes.addressof(info))
+    try:
+        _bpf(_Command.OBJ_GET_INFO_BY_FD, attributes)
+    except OSError:
+        return None
+    # 6.6 says what the link is and has no such number: how much it knows it says too
+    known: int = struct.unpack_from("=I", attributes.raw, 4)[0]
     kind = struct.unpack_from("=I", info.raw, 16)[0]
-    missed: int = struct.unpack_from("=Q", info.raw, 48)[0]
-    return missed if kind in _KPROBE_LINKS else None
+    missed: int = struct.unpack_from("=Q", info.raw, _MISSED_END - 8)[0]
+    return missed if kind in _KPROBE_LINKS and known >= _MISSED_END else None
 
 
 def link_create_perf_event(program: int, event: int, cookie: int) -> int:

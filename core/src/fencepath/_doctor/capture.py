@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fencepath._bpf.attach import uprobe_attach_method
-from fencepath._bpf.functions import functions_refused
+from fencepath._bpf.kernel_functions import functions_refused
 from fencepath._bpf.own_view import check_own_view
 from fencepath._bpf.private_stacks import gives_private_stacks, tail_call_prevents
 from fencepath._doctor.state import Bcc, Costs, MachineState, Tracepoints, Trial

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from fencepath._bpf.attach import Link, attach_raw_tracepoint, attach_tracepoint, close_links
 from fencepath._bpf.compiler import BpfObject
-from fencepath._bpf.functions import FunctionLink, attach_function
+from fencepath._bpf.kernel_functions import FunctionLink, attach_function
 from fencepath._bpf.sys import ProgramType
-from fencepath._functions.program import FunctionCalls, function_programs, generate_programs, member_defines
+from fencepath._kernel_functions.program import FunctionCalls, function_programs, generate_programs, member_defines
 from fencepath._record.plan import PlannedSet
 from fencepath.plugin import Detail
 from fencepath.records import Records
@@ -54,6 +55,7 @@ class LoadedSet:
         self.calls = calls
         self.links: list[Link] = []
         self._of_functions: list[tuple[str, FunctionLink]] = []
+        self._missed: Counter[str] = Counter()
 
     def attach(self) -> None:
         """Load and attach the programs on tracepoints and kernel functions.
@@ -86,18 +88,26 @@ class LoadedSet:
         """Kernel functions that are probed, and how."""
         return tuple(dict.fromkeys(link.probe for _, link in self._of_functions))
 
-    def missed(self) -> dict[str, int]:
-        """How often at the most the kernel did not run programs of kernel functions, by kind, and did not count it at the program.
+    def skipped(self) -> dict[str, int]:
+        """How often at the most the kernel did not run a program, by kind, or by the set's name if a program is of several.
 
-        Of calls by anybody, and of functions within others of the record. To be asked before detaching.
+        For events of any process, mostly of the recorder, which runs while its own programs do, and of functions within others of a
+        record: no loss of a target's events can be told from it, only that there were at most so many.
         """
-        counts: dict[str, int] = {}
-        for kind, link in self._of_functions:
-            counts[kind] = counts.get(kind, 0) + (link.missed() or 0)
+        kinds = {program.program: program.resolved.kind for program in self.planned.programs}
+        for resolved in self.planned.functions:
+            for probed in function_programs(resolved):
+                for program in (probed.begin, probed.end):
+                    kinds |= dict.fromkeys((program.fentry, program.kprobe), resolved.record.kind)
+        counts = Counter(self._missed)
+        for function, count in self.bpf.recursion_misses().items():
+            counts[kinds.get(function, self.planned.name)] += count
         return counts
 
     def open_calls(self, now_ns: int) -> Iterator[tuple[str, Records, bool]]:
-        """Yield, by kind, the calls of kernel functions that have begun and whose return was not seen, to be asked before detaching.
+        """Yield, by kind, the calls of kernel functions that have begun and whose return was not seen.
+
+        To be asked once, before detaching: what only the links tell of skipped programs is noted too.
 
         Args:
             now_ns: CLOCK_MONOTONIC, written as ``time_ns``.
@@ -105,7 +115,12 @@ class LoadedSet:
         Returns:
             Kind, records with :attr:`Flags.OPEN`, and whether it is sure that they are open: of a kprobe a return may have been missed.
         """
-        unsure = {kind for kind, link in self._of_functions if link.returning and link.missed() != 0}
+        unsure: set[str] = set()
+        for kind, link in self._of_functions:
+            missed = link.missed()
+            self._missed[kind] += missed or 0
+            if link.returning and missed != 0:
+                unsure.add(kind)
         for kind, records in self.calls.open_calls(now_ns):
             yield kind, records, kind not in unsure
 
@@ -169,5 +184,5 @@ def _generated(planned: PlannedSet) -> str:
         if not program.program
     ]
     if planned.functions:
-        programs += ['#include "functions.h"', *map(generate_programs, planned.functions)]
+        programs += ['#include "kernel_functions.h"', *map(generate_programs, planned.functions)]
     return "\n".join(programs)

@@ -18,7 +18,6 @@ import numpy as np
 from fencepath._bpf.attach import close_links
 from fencepath._bpf.rings import Rings
 from fencepath._bpf.shared import Shared
-from fencepath._functions.program import function_programs
 from fencepath._loader import LoadedPlugin
 from fencepath._record.calibration import Calibration, calibrate, programs_of
 from fencepath._record.declared_code import layer_codes
@@ -114,7 +113,6 @@ class Recorder:
         self._returned: list[Records] = []
         self._second_ns = 0
         self._syscalls: SyscallTracer | None = None
-        self._missed: Counter[str] = Counter()
         self._marks = 0
         self._begun_ns = 0
         self.estimate: Estimate | None = None
@@ -319,20 +317,10 @@ class Recorder:
         )
 
     def _skipped(self) -> dict[str, int]:
-        """How often the kernel skipped a program because another one ran on that CPU.
-
-        For events of any process, mostly of this one, which runs while its own programs do: so no loss of a target's
-        events can be told from it, only that there were at most so many.
-        """
-        misses = Counter(self._missed)
+        """How often at the most the kernel skipped a program; see :meth:`LoadedSet.skipped`."""
+        misses: Counter[str] = Counter()
         for loaded in self._loaded:
-            kinds = {program.program: program.resolved.kind for program in loaded.planned.programs}
-            for resolved in loaded.planned.functions:
-                for probed in function_programs(resolved):
-                    for program in (probed.begin, probed.end):
-                        kinds |= dict.fromkeys((program.fentry, program.kprobe), resolved.record.kind)
-            for function, count in loaded.bpf.recursion_misses().items():
-                misses[kinds.get(function, loaded.planned.name)] += count
+            misses.update(loaded.skipped())
         if self._syscalls is not None:
             misses.update(self._syscalls.skipped())
         return {kind: count for kind, count in misses.items() if count}
@@ -372,7 +360,6 @@ class Recorder:
         now_ns = time.monotonic_ns()
         # before: a call that returns meanwhile has its record, and is told from it by when it began
         open_calls = [found for loaded in self._loaded for found in loaded.open_calls(now_ns)]
-        self._missed = Counter({kind: count for loaded in self._loaded for kind, count in loaded.missed().items()})
         close_links([link for loaded in self._loaded for link in loaded.links])
         for kind, records, sure in open_calls:
             with self._held_back():

@@ -65,7 +65,7 @@ def _load(way: Way, planned: PlannedSet, layouts: Layouts, system: System) -> in
 def _load_programs(planned: PlannedSet, defines: dict[str, str | int]) -> int:
     from fencepath._bpf.attach import uprobe_attach_method
     from fencepath._bpf.sys import ProgramType
-    from fencepath._functions.program import function_programs
+    from fencepath._kernel_functions.program import function_programs
     from fencepath._record.programs import load_set
     from fencepath.tracepoints import program_name
 

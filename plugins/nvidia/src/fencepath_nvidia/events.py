@@ -7,19 +7,15 @@ from typing import ClassVar
 
 from fencepath.events import S32, S64, U16, U32, U64, Category, Event, KindInfo, Role
 from fencepath.records import HEADER, Field, RecordLayout
+from fencepath_nvidia.function_events import FUNCTION_EVENTS
 from fencepath_nvidia.kinds import (
     ALLOC,
     CLOSE,
     CONTROL,
-    DRIVER_FAULT,
-    DRIVER_IOCTL,
-    DRIVER_MMAP,
     DUP,
     ERROR,
     FREE,
     IOCTL,
-    ISR,
-    ISR_THREAD,
     LOG,
     MAP,
     MEMORY_ALLOC,
@@ -30,9 +26,7 @@ from fencepath_nvidia.kinds import (
     SXID,
     UNMAP,
     UVM_CALL,
-    UVM_MIGRATION,
     UVM_RANGE,
-    UVM_SERVICE,
     VERSION,
     XID,
 )
@@ -44,15 +38,10 @@ __all__ = [
     "Close",
     "Control",
     "DriverCall",
-    "DriverFault",
-    "DriverIoctl",
-    "DriverMmap",
     "Dup",
     "Error",
     "Free",
     "Ioctl",
-    "Isr",
-    "IsrThread",
     "Log",
     "Map",
     "MemoryAlloc",
@@ -63,9 +52,7 @@ __all__ = [
     "Sxid",
     "Unmap",
     "UvmCall",
-    "UvmMigration",
     "UvmRange",
-    "UvmService",
     "Version",
     "Xid",
 ]
@@ -436,114 +423,6 @@ class Error(Event, frozen=True, kw_only=True, tag=ERROR):
     by_log: bool
 
 
-class Function(Event, frozen=True, kw_only=True):
-    """What every call of a function of the driver has.
-
-    Attributes:
-        label: the function, as index in the batch's ``labels``.
-        result: what it returned.
-    """
-
-    label: S32
-    result: S64
-
-
-class Isr(Function, frozen=True, kw_only=True, tag=ISR):
-    """The first half of an interrupt, of any process's GPU work. `tgid` and `tid` name whoever was interrupted.
-
-    Attributes:
-        irq: its number, as in /proc/interrupts.
-        gpu: a number that stands for the GPU in this recording; ``result`` is 0 if the interrupt was not the GPU's, 2 if a
-            thread does the rest.
-    """
-
-    info: ClassVar[KindInfo] = KindInfo(role=Role.SIGNAL, category=Category.INTERRUPT)
-
-    irq: S32
-    gpu: U64
-
-
-class IsrThread(Function, frozen=True, kw_only=True, tag=ISR_THREAD):
-    """The second half of an interrupt, in a thread of the kernel. Attributes as of :class:`Isr`."""
-
-    info: ClassVar[KindInfo] = KindInfo(role=Role.SIGNAL, category=Category.INTERRUPT)
-
-    irq: S32
-    gpu: U64
-
-
-class DriverIoctl(Function, frozen=True, kw_only=True, tag=DRIVER_IOCTL):
-    """The driver's own part of a request, within the system call.
-
-    Attributes:
-        command: the whole command, of NV_ESC_IOCTL_XFER_CMD itself.
-    """
-
-    info: ClassVar[KindInfo] = _CALL
-
-    command: U32
-
-
-class DriverMmap(Function, frozen=True, kw_only=True, tag=DRIVER_MMAP):
-    """The driver's own part of a mapping, within the system call.
-
-    Attributes:
-        address: where.
-        length_bytes: how much.
-        offset: in the file, bytes.
-    """
-
-    info: ClassVar[KindInfo] = _MEMORY
-
-    address: U64
-    length_bytes: U64
-    offset: U64
-
-
-class DriverFault(Function, frozen=True, kw_only=True, tag=DRIVER_FAULT):
-    """A thread touched memory of the driver that was not there: of nvidia-uvm, it was brought to the CPU first.
-
-    Attributes:
-        address: what was touched.
-        area: begin of the mapping that it is in.
-    """
-
-    info: ClassVar[KindInfo] = KindInfo(role=Role.CALL, category=Category.PAGE_FAULT)
-
-    address: U64
-    area: U64
-
-
-class UvmService(Function, frozen=True, kw_only=True, tag=UVM_SERVICE):
-    """A thread of the kernel serves page faults of a GPU, as many as there are; whose they are is not known.
-
-    Attributes:
-        gpu: a number that stands for the GPU in this recording; another one than in :class:`Isr`.
-    """
-
-    info: ClassVar[KindInfo] = KindInfo(role=Role.MEMORY, category=Category.PAGE_FAULT)
-
-    gpu: U64
-
-
-class UvmMigration(Function, frozen=True, kw_only=True, tag=UVM_MIGRATION):
-    """Pages of a block of managed memory are copied, by a thread that wants them or by one of the kernel; ``result`` is an NV_STATUS.
-
-    Attributes:
-        block: a number that stands for the block of 2 MiB in this recording.
-        destination: number that nvidia-uvm gave the processor: 0 the CPU, from 1 on GPUs.
-        first_page: first page in the block.
-        pages: length of the region; pages in it that are there already are not copied.
-    """
-
-    info: ClassVar[KindInfo] = KindInfo(role=Role.TRANSFER)
-
-    block: U64
-    destination: U32
-    first_page: U32
-    pages: U32
-
-
 EVENTS: tuple[type[Event], ...] = (
     Alloc,
     MemoryAlloc,
@@ -565,11 +444,5 @@ EVENTS: tuple[type[Event], ...] = (
     Sxid,
     Log,
     Error,
-    Isr,
-    IsrThread,
-    DriverIoctl,
-    DriverMmap,
-    DriverFault,
-    UvmService,
-    UvmMigration,
+    *FUNCTION_EVENTS,
 )

@@ -9,9 +9,10 @@ all. Parameters that are structures of four bytes (uvm_processor_id_t, uvm_va_bl
 from __future__ import annotations
 
 from fencepath.kernel_functions import FunctionRecord, FunctionValue, KernelFunction
+from fencepath.plugin import Alternative, Detail, FunctionProbe, ProbeSet
 from fencepath_nvidia.kinds import DRIVER_FAULT, DRIVER_IOCTL, DRIVER_MMAP, ISR, ISR_THREAD, UVM_MIGRATION, UVM_SERVICE
 
-__all__ = ["FUNCTION_RECORDS", "HALVES", "PROBE_SETS"]
+__all__ = ["FUNCTION_RECORDS", "PROBE_SETS"]
 
 _RM, _UVM = "nvidia", "nvidia_uvm"
 
@@ -101,14 +102,20 @@ _MIGRATION = FunctionRecord(
     targets=False,
 )
 
-HALVES = "both halves of interrupts"
-PROBE_SETS = {
-    HALVES: (_ISR, _ISR_THREAD),
-    "time in the driver": (_IOCTL, _MMAP),
-    "page faults of threads": (_FAULT,),
-    "page faults of GPUs": (_SERVICE,),
-    "migrations": (_MIGRATION,),
-}
-"""Records that are had together or not at all, by what they tell."""
 
-FUNCTION_RECORDS = tuple(record for records in PROBE_SETS.values() for record in records)
+def _together(name: str, detail: Detail, *records: FunctionRecord) -> ProbeSet:
+    """Records that are had together or not at all."""
+    probes = tuple(FunctionProbe(record=record) for record in records)
+    way = Alternative(probes=probes, gives=tuple(record.kind for record in records))
+    return ProbeSet(name=name, detail=detail, alternatives=(way,))
+
+
+PROBE_SETS = (
+    _together("both halves of interrupts", "sync", _ISR, _ISR_THREAD),
+    _together("time in the driver", "launch", _IOCTL, _MMAP),
+    _together("page faults of threads", "launch", _FAULT),
+    _together("page faults of GPUs", "launch", _SERVICE),
+    _together("migrations", "launch", _MIGRATION),
+)
+
+FUNCTION_RECORDS = (_ISR, _ISR_THREAD, _IOCTL, _MMAP, _FAULT, _SERVICE, _MIGRATION)

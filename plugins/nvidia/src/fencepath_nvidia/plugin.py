@@ -13,14 +13,12 @@ import msgspec
 from fencepath import __version__
 from fencepath.events import Event
 from fencepath.joins import Derived, GraphRule, JoinRule
-from fencepath.kernel_functions import FunctionRecord
 from fencepath.plugin import (
     API_VERSION,
     Alternative,
     BpfSource,
     Check,
     FindingRule,
-    FunctionProbe,
     LayerInfo,
     ProbeSet,
     SyscallProbes,
@@ -37,7 +35,7 @@ from fencepath_nvidia.driver import CHECKED, driver_version, find_gpus, version_
 from fencepath_nvidia.errors import ErrorMaker
 from fencepath_nvidia.events import EVENTS, LOG_LAYOUT
 from fencepath_nvidia.findings import FINDINGS
-from fencepath_nvidia.functions import HALVES, PROBE_SETS
+from fencepath_nvidia.functions import PROBE_SETS
 from fencepath_nvidia.kinds import LOG
 from fencepath_nvidia.reports import TABLES
 from fencepath_nvidia.requests import ioctl_table, mapping_table, wait_table
@@ -88,10 +86,7 @@ def fencepath_probes(system: System) -> Sequence[ProbeSet]:
         ProbeSet(name="errors of GPUs", detail="sync", alternatives=(_generated(XID_RECORD),)),
         ProbeSet(name="errors of switches", detail="sync", alternatives=(_generated(SXID_RECORD),)),
         ProbeSet(name="the kernel's log", detail="sync", alternatives=(_log(),)),
-        *(
-            ProbeSet(name=name, detail="sync" if name == HALVES else "launch", alternatives=(_functions(records),))
-            for name, records in PROBE_SETS.items()
-        ),
+        *PROBE_SETS,
     )
 
 
@@ -142,12 +137,6 @@ def _calls(table: SyscallTable) -> Alternative:
 
 def _generated(record: TracepointRecord) -> Alternative:
     return Alternative(probes=(TracepointProbe(record=record),), gives=(record.kind,))
-
-
-def _functions(records: Sequence[FunctionRecord]) -> Alternative:
-    return Alternative(
-        probes=tuple(FunctionProbe(record=record) for record in records), gives=tuple(record.kind for record in records)
-    )
 
 
 def _log() -> Alternative:

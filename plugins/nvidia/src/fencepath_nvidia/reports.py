@@ -136,7 +136,7 @@ class CallsTable:
             batch = view.batch(kind)
             if kind == POLL or not len(batch):
                 continue
-            took = batch["time_ns"].astype(np.int64) - batch["begin_ns"].astype(np.int64)
+            took = _lengths(batch)
             failed = np.zeros(len(batch), np.bool_) if kind in (MMAP, MUNMAP) else batch["status"] < 0
             if kind not in (VERSION,) and "rm_status" in batch:
                 failed = failed | (batch["rm_status"] > 0)
@@ -145,7 +145,7 @@ class CallsTable:
                 rows.append(
                     {
                         "kind": kind,
-                        "request": batch.labels[label] if 0 <= label < len(batch.labels) else "",
+                        "request": _label(batch, label),
                         "calls": int(mine.sum()),
                         "total_ns": int(took[mine].sum()),
                         "longest_ns": int(took[mine].max()),
@@ -179,7 +179,7 @@ class InterruptsTable:
             if len(halves):
                 polls_of.update(halves["irq"][threads[threads >= 0]].tolist())
         counts = Counter(mine["irq"].tolist())
-        gpus = {vector: fact["bdf"] for fact in view.facts("nvidia.gpu") for vector in fact["vectors"]}
+        gpus = _gpus(view)
         return [
             {
                 "vector": vector,
@@ -207,21 +207,17 @@ class HalvesTable:
         if not len(isrs) and not len(halves):
             return []
         firsts = first_halves(halves, isrs)
-        vectors = sorted({*isrs["irq"].tolist(), *halves["irq"].tolist()} if len(halves) else {*isrs["irq"].tolist()})
-        gpus = {vector: fact["bdf"] for fact in view.facts("nvidia.gpu") for vector in fact["vectors"]}
+        # an empty batch has no columns but those of every event
+        vector_of = [batch["irq"] if len(batch) else np.empty(0, np.int64) for batch in (isrs, halves)]
+        gpus = _gpus(view)
         rows: list[Mapping[str, AttributeValue | None]] = []
-        for vector in vectors:
-            handler = _lengths(isrs.take(isrs["irq"] == vector)) if len(isrs) else np.empty(0, np.int64)
-            thread = np.flatnonzero(halves["irq"] == vector) if len(halves) else np.empty(0, np.int64)
+        for vector in np.unique(np.concatenate(vector_of)).tolist():
+            handler, thread = (np.flatnonzero(of == vector) for of in vector_of)
             known = thread[firsts[thread] >= 0]
-            gap = (
-                halves["begin_ns"][known].astype(np.int64) - isrs["time_ns"][firsts[known]].astype(np.int64)
-                if len(known)
-                else np.empty(0, np.int64)
-            )
+            gap = halves["begin_ns"][known].astype(np.int64) - isrs["time_ns"][firsts[known]].astype(np.int64)
+            times = {"handler": _lengths(isrs)[handler], "until_thread": gap, "thread": _lengths(halves)[thread]}
             row: dict[str, AttributeValue | None] = {"vector": vector, "gpu": gpus.get(vector, "")}
-            in_thread = _lengths(halves.take(thread)) if len(thread) else np.empty(0, np.int64)
-            for name, found in (("handler", handler), ("until_thread", gap), ("thread", in_thread)):
+            for name, found in times.items():
                 row[f"{name}_count"] = len(found)
                 row[f"{name}_median_ns"] = int(np.median(found)) if len(found) else None
                 row[f"{name}_longest_ns"] = int(found.max()) if len(found) else None
@@ -250,7 +246,7 @@ class PagesTable:
                 took = _lengths(mine)
                 rows.append(
                     {
-                        "function": batch.labels[label] if 0 <= label < len(batch.labels) else "",
+                        "function": _label(batch, label),
                         "pid": tgid,
                         "destination": target if target >= 0 else None,
                         "count": len(mine),
@@ -260,6 +256,15 @@ class PagesTable:
                     }
                 )
         return sorted(rows, key=lambda row: -int(row["total_ns"] or 0))
+
+
+def _label(batch: Batch, label: int) -> str:
+    return batch.labels[label] if 0 <= label < len(batch.labels) else ""
+
+
+def _gpus(view: View) -> dict[int, str]:
+    """PCI addresses by vector."""
+    return {vector: fact["bdf"] for fact in view.facts("nvidia.gpu") for vector in fact["vectors"]}
 
 
 def _lengths(batch: Batch) -> npt.NDArray[np.int64]:

@@ -73,21 +73,22 @@ def in_interrupts(wakings: Batch, irqs: Batch) -> Ints:
     """For each wake-up the row of the interrupt handler that made it, -1 if none did."""
     if not len(wakings) or not len(irqs):
         return np.full(len(wakings), -1, np.int64)
-    cpu = wakings["interrupt_cpu"].astype(np.int64)
-    order, first = _by_key(irqs["cpu"], irqs["begin_ns"], cpu, wakings["time_ns"])
-    rows = np.where(first >= 0, order[first], -1)
-    inside = (rows >= 0) & (irqs["cpu"][rows] == cpu) & (irqs["time_ns"][rows] >= wakings["time_ns"])
-    return np.where(inside, rows, -1)
+    return _around(irqs, "cpu", wakings["interrupt_cpu"], wakings["time_ns"])
 
 
 def in_halves(wakings: Batch, halves: Batch) -> Ints:
     """For each wake-up the row of the second half of an interrupt that made it, -1 if none did."""
     if not len(wakings) or not len(halves):
         return np.full(len(wakings), -1, np.int64)
-    order, first = _by_key(halves["tid"], halves["begin_ns"], wakings["tid"], wakings["time_ns"])
+    return np.where(wakings["interrupt_cpu"] < 0, _around(halves, "tid", wakings["tid"], wakings["time_ns"]), -1)
+
+
+def _around(batch: Batch, key: str, wanted: Column, time_ns: Column) -> Ints:
+    """For each wanted key and time the row that has the key and contains the time, -1 if none does; the last that began."""
+    wanted = wanted.astype(np.int64)
+    order, first = _by_key(batch[key], batch["begin_ns"], wanted, time_ns)
     rows = np.where(first >= 0, order[first], -1)
-    inside = (rows >= 0) & (halves["tid"][rows] == wakings["tid"]) & (halves["time_ns"][rows] >= wakings["time_ns"])
-    return np.where(inside & (wakings["interrupt_cpu"] < 0), rows, -1)
+    return np.where((rows >= 0) & (batch[key][rows] == wanted) & (batch["time_ns"][rows] >= time_ns), rows, -1)
 
 
 def first_halves(halves: Batch, isrs: Batch) -> Ints:

@@ -7,8 +7,8 @@
  *   FP_CALLS_OF_<KIND>_FD      calls that have begun, as records, by thread
  *   FP_OFFSET_<STRUCT>_<MEMBER>
  */
-#ifndef FENCEPATH_FUNCTIONS_H
-#define FENCEPATH_FUNCTIONS_H
+#ifndef FENCEPATH_KERNEL_FUNCTIONS_H
+#define FENCEPATH_KERNEL_FUNCTIONS_H
 
 #include "fencepath.h"
 

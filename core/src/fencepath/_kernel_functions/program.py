@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fencepath._bpf.btf import KernelTypes
-from fencepath._bpf.functions import FunctionProgram
+from fencepath._bpf.kernel_functions import FunctionProgram
 from fencepath._bpf.maps import Map
-from fencepath._functions.declare import FunctionRecord, FunctionValue, ResolvedFunctions
+from fencepath._kernel_functions.declare import FunctionRecord, FunctionValue, ResolvedFunctions
 from fencepath.records import Flags, Records
 
 __all__ = ["FunctionCalls", "FunctionPrograms", "function_programs", "generate_programs", "member_defines"]
@@ -63,7 +63,7 @@ def member_defines(record: FunctionRecord) -> dict[str, str | int]:
 
 
 def generate_programs(resolved: ResolvedFunctions) -> str:
-    """Return C of the programs of a record. Needs before it, in the same source: the layout's struct and ``functions.h``."""
+    """Return C of the programs of a record. Needs before it, in the same source: the layout's struct and ``kernel_functions.h``."""
     record = resolved.record
     kind = record.kind.replace(".", "_")
     name = record.layout.struct_name
